@@ -1,0 +1,10 @@
+# Thin: each target is one line into CMake presets or tools/.
+.PHONY: build demo test bench soak fmt clean
+
+build: ; @tools/build release
+demo:  ; @tools/demo
+test:  ; @tools/test
+bench: ; @tools/bench
+soak:  ; @tools/soak
+fmt:   ; @git ls-files '*.cc' '*.h' | xargs -r clang-format -i
+clean: ; rm -rf build out

@@ -11,7 +11,7 @@ set(RAMET_SANITIZE "" CACHE STRING "Sanitizers for every target, e.g. address,un
 
 add_library(ramet_options INTERFACE)
 target_include_directories(ramet_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_BINARY_DIR}/generated)
-target_compile_options(ramet_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror=return-type -Werror=unused-result)
+target_compile_options(ramet_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Wnon-virtual-dtor -Werror=return-type -Werror=unused-result)
 target_link_libraries(ramet_options INTERFACE Threads::Threads)
 if(RAMET_SANITIZE)
   target_compile_options(ramet_options INTERFACE -fsanitize=${RAMET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)

@@ -1,0 +1,53 @@
+// vmm/devices/debug_port/device.h - port 0x5f0: 32-bit words between a tiny guest and its test. Only there when Bootstrap asks.
+// Not here: what the words mean (tests/guests/lib/protocol.h), the control connection that carries them.
+//
+// `out` reports a word. `in` takes the next pushed word and waits for it, so that an idle guest costs no processor time; the wait ends
+// with 0 when the machine is parked (fork, pause). The guest then sees that 0 first thing after it runs again, in every branch.
+//
+// Thread: bus_read and bus_write from vCPU threads, push and interrupt from the event loop. Owner: the machine.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "vmm/bus.h"
+
+namespace ramet::vmm {
+
+inline constexpr uint16_t kDebugPort = 0x5f0;
+inline constexpr uint64_t kDebugPortLength = 4;
+
+class DebugPort final : public BusDevice {
+ public:
+  using Report = std::function<void(uint32_t word)>;
+  explicit DebugPort(Report report) : report_(std::move(report)), inbox_(std::make_unique<Inbox>()) {}
+
+  void push(std::span<const uint32_t> words);
+  // After the request to park is set, before it is waited for: a waiting `in` returns 0, and until resume() every `in` does.
+  void interrupt();
+  void resume();
+  // First thing in a forked child: the inherited lock belongs to threads that are gone. Words not yet taken stay, as RAM does.
+  void after_fork();
+
+  void bus_read(uint64_t offset, std::span<std::byte> data) override;
+  void bus_write(uint64_t offset, std::span<const std::byte> data) override;
+
+ private:
+  struct Inbox {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<uint32_t> words;  // guarded by mutex, as is:
+    bool interrupted = false;
+  };
+  uint32_t take();
+
+  Report report_;
+  std::unique_ptr<Inbox> inbox_;
+};
+
+}  // namespace ramet::vmm

@@ -1,0 +1,73 @@
+#include "vmm/devices/debug_port/device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace ramet::vmm {
+namespace {
+
+uint32_t in(DebugPort& port) {
+  uint32_t word = 0;
+  port.bus_read(0, std::as_writable_bytes(std::span(&word, 1)));
+  return word;
+}
+
+TEST(DebugPort, ReportsWordsInOrder) {
+  std::vector<uint32_t> reported;
+  DebugPort port([&](uint32_t word) { reported.push_back(word); });
+  for (uint32_t word : {7u, 8u}) port.bus_write(0, std::as_bytes(std::span(&word, 1)));
+  EXPECT_EQ(reported, (std::vector<uint32_t>{7, 8}));
+}
+
+TEST(DebugPort, GivesPushedWordsInOrder) {
+  DebugPort port([](uint32_t) {});
+  port.push(std::vector<uint32_t>{1, 2});
+  EXPECT_EQ(in(port), 1u);
+  EXPECT_EQ(in(port), 2u);
+}
+
+TEST(DebugPort, WaitsForAWord) {
+  DebugPort port([](uint32_t) {});
+  uint32_t got = 0;
+  std::thread vcpu([&] { got = in(port); });
+  port.push(std::vector<uint32_t>{3});
+  vcpu.join();
+  EXPECT_EQ(got, 3u);
+}
+
+TEST(DebugPort, ParkingEndsTheWaitWithZeroAndKeepsTheWords) {
+  DebugPort port([](uint32_t) {});
+  uint32_t got = 1;
+  std::thread vcpu([&] { got = in(port); });
+  port.interrupt();
+  vcpu.join();
+  EXPECT_EQ(got, 0u);
+  port.push(std::vector<uint32_t>{4});
+  EXPECT_EQ(in(port), 0u);
+  port.resume();
+  EXPECT_EQ(in(port), 4u);
+}
+
+TEST(DebugPort, ForkedChildKeepsWordsAndIsNotInterrupted) {
+  DebugPort port([](uint32_t) {});
+  port.push(std::vector<uint32_t>{5});
+  port.interrupt();
+  port.after_fork();
+  EXPECT_EQ(in(port), 5u);
+}
+
+TEST(DebugPort, IgnoresOtherSizesAndOffsets) {
+  bool reported = false;
+  DebugPort port([&](uint32_t) { reported = true; });
+  uint8_t byte = 1;
+  port.bus_write(0, std::as_bytes(std::span(&byte, 1)));
+  port.bus_read(0, std::as_writable_bytes(std::span(&byte, 1)));
+  EXPECT_FALSE(reported);
+  EXPECT_EQ(byte, 0xff);
+}
+
+}  // namespace
+}  // namespace ramet::vmm

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,10 @@ struct DeviceContext {
 class VirtioDevice {
  public:
   virtual ~VirtioDevice() = default;
+
+  // Called once, by the transport's constructor: the mutex that is held during every other call. A device's own threads and event
+  // loop callbacks lock it before they touch the device, a queue or the context. It keeps its address over a fork.
+  virtual void attach(std::mutex& device_mutex) { (void)device_mutex; }
 
   virtual uint32_t device_id() const = 0;                     // VIRTIO_ID_*
   virtual uint64_t offered_features() const = 0;              // VIRTIO_F_VERSION_1 is added by the transport

@@ -6,7 +6,7 @@
 
 #include <linux/stddef.h>
 #undef __DECLARE_FLEX_ARRAY
-#define __DECLARE_FLEX_ARRAY(TYPE, NAME) TYPE NAME[0]
+#define __DECLARE_FLEX_ARRAY(TYPE, NAME) TYPE NAME[]
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
 #include <linux/kvm.h>

@@ -49,11 +49,15 @@ class Floor {
     base_ = booting.seal();
   }
 
-  // The zygote: maps the base and forks the machine to be measured. Returns only in that machine.
+  // The zygote: maps the base and forks the machine to be measured, again after each kRestart. Returns only in that machine.
   void become_child_of_zygote() {
     ram_ = std::make_unique<Ram>(ram_bytes_, base_);
-    pid_t pid = check(fork(), "fork");
-    if (pid != 0) exit_with(pid);
+    for (;;) {
+      pid_t pid = check(fork(), "fork");
+      if (pid == 0) break;
+      int code = exit_code_of(pid);
+      if (code != kRestartCode) _exit(code);
+    }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     start_inherited();
   }
@@ -69,7 +73,7 @@ class Floor {
           send(FloorReply{.event = FloorEvent::kAnswer, .word = run_to_input()});
           break;
         case FloorOp::kFork:
-          fork_child(now_ns());
+          fork_child();
           break;
         case FloorOp::kEndChildren:
           end_children();
@@ -78,15 +82,20 @@ class Floor {
         case FloorOp::kDescend:
           descend();
           break;
+        case FloorOp::kRestart:
+          end_children();
+          _exit(kRestartCode);
       }
     }
   }
 
  private:
-  [[noreturn]] static void exit_with(pid_t child) {
+  static constexpr int kRestartCode = 10;
+
+  static int exit_code_of(pid_t child) {
     int status = 0;
     waitpid(child, &status, 0);
-    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
   }
 
   void send(const FloorReply& reply) const {
@@ -116,19 +125,20 @@ class Floor {
     run_to_input();
   }
 
-  void fork_child(uint64_t start) {
+  void fork_child() {
+    uint64_t start = now_ns();
     park();
     uint64_t before = now_ns();
     pid_t pid = check(fork(), "fork");
-    if (pid == 0) child_runs(start);
+    if (pid == 0) child_runs();
     uint64_t after = now_ns();
     children_.push_back(pid);
-    FloorReply reply{.event = FloorEvent::kForked, .stop_ns = after - start, .fork_ns = after - before};
+    const FloorReply reply{.event = FloorEvent::kForked, .stop_ns = after - start, .fork_ns = after - before};
     run_to_input();
     send(reply);
   }
 
-  [[noreturn]] void child_runs(uint64_t start) {
+  [[noreturn]] void child_runs() {
     uint64_t forked = now_ns();
     vm_.reset();
     vm_ = std::make_unique<BareVm>(system_, *ram_);
@@ -141,7 +151,7 @@ class Floor {
                     .word = exit.word,
                     .create_ns = created - forked,
                     .restore_ns = restored - created,
-                    .total_ns = first_exit - start});
+                    .at_ns = first_exit});
     for (;;) pause();
   }
 
@@ -155,7 +165,7 @@ class Floor {
   void descend() {
     park();
     pid_t pid = check(fork(), "fork");
-    if (pid != 0) exit_with(pid);
+    if (pid != 0) _exit(exit_code_of(pid));
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     children_.clear();
     start_inherited();

@@ -10,7 +10,8 @@ enum class FloorOp : uint32_t {
   kWord = 1,   // gives `word` to the guest; reply: its next word
   kFork,       // forks; replies: kForked from the parent and kChildRuns from the child, in any order
   kEndChildren,  // ends every living child; reply when they are gone
-  kDescend,    // forks, and the child becomes the machine that the next requests speak to; reply from the child
+  kDescend,    // forks, and the child becomes the machine that the next requests speak to; reply: kReady from the child
+  kRestart,    // drops this machine and all its ancestors up to the zygote, which forks a new one; reply: kReady
 };
 
 enum class FloorEvent : uint32_t { kAnswer = 1, kForked, kChildRuns, kEnded, kReady };
@@ -27,7 +28,7 @@ struct FloorReply {
   uint64_t fork_ns;     // kForked: fork(2) alone
   uint64_t create_ns;   // kChildRuns: new VM with slots and vCPU
   uint64_t restore_ns;  // kChildRuns
-  uint64_t total_ns;    // kChildRuns: from the request's arrival to the first port exit
+  uint64_t at_ns;       // kChildRuns: CLOCK_MONOTONIC of the first port exit
 };
 
 }  // namespace ramet::bench

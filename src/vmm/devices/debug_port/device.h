@@ -19,9 +19,6 @@
 
 namespace ramet::vmm {
 
-inline constexpr uint16_t kDebugPort = 0x5f0;
-inline constexpr uint64_t kDebugPortLength = 4;
-
 class DebugPort final : public BusDevice {
  public:
   using Report = std::function<void(uint32_t word)>;

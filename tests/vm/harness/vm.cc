@@ -1,0 +1,396 @@
+#include "vm/harness/vm.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/socket.h"
+#include "guests/lib/protocol.h"
+
+namespace ramet::vmtest {
+namespace {
+
+constexpr size_t kMaxPacketBytes = 1 << 18;
+
+std::string fresh_id() {
+  static std::atomic<uint32_t> next{1};
+  return "vm" + std::to_string(next++);
+}
+
+Error error_of(const vmm::Failure& failure) { return Error(kind_from_name(failure.kind()), failure.message(), failure.err()); }
+
+// Adds a borrowed descriptor to a packet; returns its 1-based index.
+uint32_t attach(std::vector<int>& fds, int fd) {
+  fds.push_back(fd);
+  return static_cast<uint32_t>(fds.size());
+}
+
+template <class Message>
+Status send_proto(int socket, const Message& message, std::span<const int> fds, Deadline deadline) {
+  return send_message(socket, as_bytes(message.SerializeAsString()), fds, deadline);
+}
+
+std::string random_bytes(size_t count) {
+  std::string bytes(count, '\0');
+  Result<UniqueFd> random = open_file("/dev/urandom", O_RDONLY);
+  if (random) static_cast<void>(read_exact(random->get(), std::as_writable_bytes(std::span(bytes))));
+  return bytes;
+}
+
+}  // namespace
+
+std::optional<std::string> kvm_missing() {
+  if (access("/dev/kvm", R_OK | W_OK) != 0) return "/dev/kvm cannot be opened on this machine";
+  if (access(vmm_path().c_str(), X_OK) != 0) return vmm_path() + " is not built";
+  return std::nullopt;
+}
+
+std::string vmm_path() {
+  const char* path = std::getenv("RAMET_VMM");
+  return path != nullptr ? path : RAMET_BINARY_DIR "/bin/ramet-vmm";
+}
+
+std::string guest_path(const std::string& name) { return RAMET_GUESTS_DIR "/" + name; }
+
+TempDir::TempDir() {
+  char path[] = "/tmp/ramet-vm-XXXXXX";
+  if (mkdtemp(path) != nullptr) path_ = path;
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+Vm::~Vm() { kill(); }
+
+Result<Vm::Overlay> Vm::new_overlay(const Disk& disk) const {
+  static std::atomic<uint32_t> next{1};
+  Overlay overlay;
+  overlay.disk = disk.id;
+  overlay.id = disk.id + "-" + std::to_string(next++);
+  const std::string stem = dir_.path() + "/" + overlay.id;
+  TRY_ASSIGN(overlay.data_rw, open_file(stem + ".data", O_RDWR | O_CREAT | O_EXCL, 0600));
+  TRY_ASSIGN(overlay.data_ro, open_file(stem + ".data", O_RDONLY));
+  TRY_ASSIGN(overlay.log_rw, open_file(stem + ".log", O_RDWR | O_CREAT | O_EXCL, 0600));
+  TRY_ASSIGN(overlay.log_ro, open_file(stem + ".log", O_RDONLY));
+  return overlay;
+}
+
+void Vm::describe(const Overlay& overlay, vmm::DiskSetup& setup, std::vector<int>& fds) {
+  setup.set_id(overlay.disk);
+  vmm::OverlayFds& out = *setup.mutable_writable();
+  out.set_id(overlay.id);
+  out.set_data_rw_fd(attach(fds, overlay.data_rw.get()));
+  out.set_data_ro_fd(attach(fds, overlay.data_ro.get()));
+  out.set_log_rw_fd(attach(fds, overlay.log_rw.get()));
+  out.set_log_ro_fd(attach(fds, overlay.log_ro.get()));
+}
+
+// A Vm with its sockets and console, connected to a listener that nobody serves yet: the connection waits in the backlog.
+Result<std::unique_ptr<Vm>> Vm::with_sockets(const std::vector<Disk>& disks) {
+  std::unique_ptr<Vm> vm(new Vm);
+  vm->id_ = fresh_id();
+  vm->disks_ = disks;
+  const std::string path = vm->dir_.path() + "/control";
+  TRY_ASSIGN(vm->listener_, listen_unix(path, SOCK_SEQPACKET, 4));
+  TRY_ASSIGN(vm->control_, connect_unix(path, SOCK_SEQPACKET));
+  TRY_ASSIGN(vm->console_, open_file(vm->dir_.path() + "/console", O_RDWR | O_CREAT, 0600));
+  return vm;
+}
+
+Result<std::unique_ptr<Vm>> Vm::boot(const BootOptions& options) {
+  TRY_ASSIGN(std::unique_ptr<Vm> vm, with_sockets(options.disks));
+  TRY_ASSIGN(SocketPair pair, make_socket_pair(SOCK_SEQPACKET));
+  vm->bootstrap_ = std::move(pair.a);
+  TRY_ASSIGN(UniqueFd kernel, open_file(options.kernel, O_RDONLY));
+
+  vmm::Bootstrap bootstrap;
+  std::vector<int> fds;
+  vmm::BootSource& source = *bootstrap.mutable_boot();
+  source.set_kernel_fd(attach(fds, kernel.get()));
+  source.set_cmdline(options.cmdline);
+  source.set_vcpus(options.vcpus);
+  source.set_memory_bytes(options.memory_mib << 20);
+  std::vector<UniqueFd> bases;
+  std::vector<Overlay> overlays;
+  for (const Disk& disk : options.disks) {
+    vmm::DiskSetup& setup = *bootstrap.add_disks();
+    TRY_ASSIGN(Overlay overlay, vm->new_overlay(disk));
+    describe(overlay, setup, fds);
+    setup.set_size_bytes(disk.size_bytes);
+    if (!disk.base_path.empty()) {
+      TRY_ASSIGN(UniqueFd base, open_file(disk.base_path, O_RDONLY));
+      setup.set_base_fd(attach(fds, base.get()));
+      bases.push_back(std::move(base));
+    }
+    overlays.push_back(std::move(overlay));
+  }
+  TRY(vm->spawn(std::move(bootstrap), std::move(fds), std::move(pair.b)));
+  return vm;
+}
+
+Result<std::unique_ptr<Vm>> Vm::zygote(const Image& image, const std::vector<Disk>& disks) {
+  TRY_ASSIGN(std::unique_ptr<Vm> vm, with_sockets(disks));
+  TRY_ASSIGN(SocketPair pair, make_socket_pair(SOCK_SEQPACKET));
+  vm->bootstrap_ = std::move(pair.a);
+  vmm::Bootstrap bootstrap;
+  std::vector<int> fds;
+  std::vector<UniqueFd> read_only;
+  vmm::ImageSource& source = *bootstrap.mutable_image();
+  for (const UniqueFd* fd : {&image.vmstate, &image.memory[0], &image.memory[1]}) {
+    TRY_ASSIGN(UniqueFd reopened, reopen(fd->get(), O_RDONLY));
+    read_only.push_back(std::move(reopened));
+  }
+  source.set_vmstate_fd(attach(fds, read_only[0].get()));
+  source.set_memory_even_fd(attach(fds, read_only[1].get()));
+  source.set_memory_odd_fd(attach(fds, read_only[2].get()));
+  for (const Disk& disk : disks) {
+    vmm::DiskSetup& setup = *bootstrap.add_disks();
+    setup.set_id(disk.id);
+    setup.set_size_bytes(disk.size_bytes);
+    if (disk.base_path.empty()) continue;
+    TRY_ASSIGN(UniqueFd base, open_file(disk.base_path, O_RDONLY));
+    setup.set_base_fd(attach(fds, base.get()));
+    read_only.push_back(std::move(base));
+  }
+  TRY(vm->spawn(std::move(bootstrap), std::move(fds), std::move(pair.b)));
+  return vm;
+}
+
+Status Vm::spawn(vmm::Bootstrap bootstrap, std::vector<int> fds, UniqueFd vmm_end) {
+  TRY_ASSIGN(UniqueFd kvm, open_file("/dev/kvm", O_RDWR));
+  bootstrap.set_sandbox_id(id_);
+  bootstrap.set_kvm_fd(attach(fds, kvm.get()));
+  bootstrap.set_listen_fd(attach(fds, listener_.get()));
+  bootstrap.set_console_fd(attach(fds, console_.get()));
+  bootstrap.set_debug_port(true);
+  TRY(send_proto(bootstrap_.get(), bootstrap, fds, patience()));
+
+  // Orphans of a killed VMM come to us, so that their end can be waited for.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  constexpr int kBootstrapFd = 3;
+  SpawnOptions options;
+  options.argv = {vmm_path(), "--bootstrap-fd", std::to_string(kBootstrapFd)};
+  options.keep_fds = {{vmm_end.get(), kBootstrapFd}};
+  TRY_ASSIGN(ChildProcess process, ChildProcess::spawn(options));
+  pid_ = process.pid();
+  TRY_ASSIGN(pidfd_, open_pidfd(pid_));
+  process_ = std::move(process);
+  vmm_end.reset();
+  TRY(receive_ready());
+  return commit();
+}
+
+Status Vm::receive_ready() {
+  TRY_ASSIGN(Received received, receive_message(bootstrap_.get(), kMaxPacketBytes, patience()));
+  if (received.eof) return fail(ErrorKind::kUnavailable, id_ + " hung up before it was ready");
+  vmm::BootstrapReply reply;
+  if (!reply.ParseFromString(received.bytes)) return fail(ErrorKind::kCorrupt, "bootstrap reply");
+  if (reply.has_failed()) return tl::unexpected<Error>(error_of(reply.failed()));
+  ready_ = reply.ready();
+  listener_.reset();  // the VMM has its own now
+  return {};
+}
+
+Status Vm::commit() {
+  vmm::BootstrapCommand command;
+  command.set_commit(true);
+  return send_proto(bootstrap_.get(), command, {}, patience());
+}
+
+Result<PreparedChild> Vm::prepare_child() {
+  PreparedChild child;
+  TRY_ASSIGN(child.vm, with_sockets(disks_));
+  child.vm->patience_ = patience_;
+  TRY_ASSIGN(SocketPair pair, make_socket_pair(SOCK_SEQPACKET));
+  child.vm->bootstrap_ = std::move(pair.a);
+  child.vmm_end = std::move(pair.b);
+
+  vmm::ChildSetup setup;
+  std::vector<int> fds;
+  std::vector<Overlay> overlays;
+  setup.set_sandbox_id(child.vm->id_);
+  setup.set_listen_fd(attach(fds, child.vm->listener_.get()));
+  setup.set_console_fd(attach(fds, child.vm->console_.get()));
+  setup.set_generation_id(random_bytes(16));
+  for (const Disk& disk : disks_) {
+    TRY_ASSIGN(Overlay overlay, child.vm->new_overlay(disk));
+    describe(overlay, *setup.add_disks(), fds);
+    overlays.push_back(std::move(overlay));
+  }
+  TRY(send_proto(child.vm->bootstrap_.get(), setup, fds, patience()));
+  return child;
+}
+
+Result<ForkOutcome> Vm::fork(std::vector<PreparedChild> children) {
+  vmm::Request request;
+  std::vector<int> fds;
+  for (const PreparedChild& child : children) {
+    vmm::ForkChild& entry = *request.mutable_fork()->add_children();
+    entry.set_sandbox_id(child.vm->id_);
+    entry.set_bootstrap_fd(attach(fds, child.vmm_end.get()));
+  }
+  std::vector<Overlay> overlays;
+  for (const Disk& disk : disks_) {
+    TRY_ASSIGN(Overlay overlay, new_overlay(disk));
+    describe(overlay, *request.mutable_fork()->add_parent_disks(), fds);
+    overlays.push_back(std::move(overlay));
+  }
+  TRY_ASSIGN(Answer answer, call(std::move(request), fds));
+
+  ForkOutcome outcome;
+  outcome.timing = answer.response.forked();
+  for (int i = 0; i < outcome.timing.children_size() && static_cast<size_t>(i) < children.size(); i++) {
+    const vmm::ForkedChild& entry = outcome.timing.children(i);
+    std::unique_ptr<Vm> vm = std::move(children[static_cast<size_t>(i)].vm);
+    children[static_cast<size_t>(i)].vmm_end.reset();
+    if (entry.pidfd() == 0 || entry.pidfd() > answer.fds.size()) {
+      outcome.failures.push_back(error_of(entry.failure()));
+      continue;
+    }
+    vm->pid_ = entry.pid();
+    vm->pidfd_ = std::move(answer.fds[entry.pidfd() - 1]);
+    Status started = vm->receive_ready();
+    if (started) started = vm->commit();
+    if (started)
+      outcome.children.push_back(std::move(vm));
+    else
+      outcome.failures.push_back(std::move(started).error());
+  }
+  return outcome;
+}
+
+Result<std::vector<std::unique_ptr<Vm>>> Vm::fork_many(size_t count) {
+  std::vector<PreparedChild> prepared;
+  for (size_t i = 0; i < count; i++) {
+    TRY_ASSIGN(PreparedChild child, prepare_child());
+    prepared.push_back(std::move(child));
+  }
+  TRY_ASSIGN(ForkOutcome outcome, fork(std::move(prepared)));
+  if (!outcome.failures.empty()) return tl::unexpected<Error>(outcome.failures.front());
+  return std::move(outcome.children);
+}
+
+Result<std::unique_ptr<Vm>> Vm::fork_one() {
+  TRY_ASSIGN(std::vector<std::unique_ptr<Vm>> children, fork_many(1));
+  if (children.size() != 1) return fail(ErrorKind::kInternal, "a fork of one gave " + std::to_string(children.size()) + " children");
+  return std::move(children.front());
+}
+
+Result<Image> Vm::capture() {
+  Image image;
+  TRY_ASSIGN(image.vmstate, make_memfd("vmstate", 0));
+  for (UniqueFd& memory : image.memory) {
+    TRY_ASSIGN(memory, make_memfd("memory", ready_.ram_bytes()));
+  }
+  vmm::Request request;
+  std::vector<int> fds;
+  vmm::Capture& capture = *request.mutable_capture();
+  capture.set_vmstate_fd(attach(fds, image.vmstate.get()));
+  capture.set_memory_even_fd(attach(fds, image.memory[0].get()));
+  capture.set_memory_odd_fd(attach(fds, image.memory[1].get()));
+  TRY_ASSIGN(Answer answer, call(std::move(request), fds));
+  image.stored_bytes = answer.response.captured().stored_bytes();
+  return image;
+}
+
+Result<Answer> Vm::call(vmm::Request request, std::span<const int> fds) {
+  const uint64_t id = next_request_++;
+  const Deadline deadline = patience();
+  request.set_id(id);
+  TRY(send_proto(control_.get(), request, fds, deadline));
+  for (;;) {
+    TRY_ASSIGN(Received received, receive_message(control_.get(), kMaxPacketBytes, deadline));
+    if (received.eof) return fail(ErrorKind::kUnavailable, id_ + " hung up");
+    vmm::FromVmm message;
+    if (!message.ParseFromString(received.bytes)) return fail(ErrorKind::kCorrupt, "message of " + id_);
+    if (message.has_event()) {
+      events_.push_back(message.event());
+      continue;
+    }
+    if (message.response().id() != id) continue;
+    if (message.response().has_failure()) return tl::unexpected<Error>(error_of(message.response().failure()));
+    return Answer{message.response(), std::move(received.fds)};
+  }
+}
+
+Result<vmm::Event> Vm::next_event(Deadline deadline) {
+  while (events_.empty()) {
+    TRY_ASSIGN(Received received, receive_message(control_.get(), kMaxPacketBytes, deadline));
+    if (received.eof) return fail(ErrorKind::kUnavailable, id_ + " hung up");
+    vmm::FromVmm message;
+    if (!message.ParseFromString(received.bytes)) return fail(ErrorKind::kCorrupt, "message of " + id_);
+    if (message.has_event()) events_.push_back(message.event());
+  }
+  vmm::Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+Result<uint32_t> Vm::next_word(Deadline deadline) {
+  for (;;) {
+    TRY_ASSIGN(vmm::Event event, next_event(deadline));
+    if (event.has_debug_port()) return event.debug_port().value();
+    if (event.has_ended()) return fail(ErrorKind::kUnavailable, id_ + " ended: " + event.ended().reason() + " " + event.ended().detail());
+  }
+}
+
+Status Vm::push(std::span<const uint32_t> words) {
+  vmm::Request request;
+  request.mutable_debug_push()->mutable_words()->Add(words.begin(), words.end());
+  TRY(call(std::move(request)));
+  return {};
+}
+
+Result<uint32_t> Vm::wait_for_kind(uint32_t kind, Deadline deadline) {
+  for (;;) {
+    TRY_ASSIGN(uint32_t word, next_word(deadline));
+    if (guests::kind_of(word) == kind) return guests::value_of(word);
+    if (guests::kind_of(word) == guests::kFail)
+      return fail(ErrorKind::kInvalid, id_ + ": the guest refused with reason " + std::to_string(guests::value_of(word)));
+  }
+}
+
+Result<uint32_t> Vm::command(uint32_t kind, uint32_t value) {
+  const uint32_t word = guests::word(kind, value);
+  TRY(push(std::span(&word, 1)));
+  return wait_for_kind(guests::kAnswer, patience());
+}
+
+Result<vmm::Ended> Vm::wait_ended(Deadline deadline) {
+  for (;;) {
+    TRY_ASSIGN(vmm::Event event, next_event(deadline));
+    if (event.has_ended()) return event.ended();
+  }
+}
+
+bool Vm::wait_gone(Deadline deadline) {
+  if (!pidfd_) return true;
+  if (!wait_for(pidfd_.get(), POLLIN, deadline)) return false;
+  if (process_) static_cast<void>(process_->wait(deadline));
+  // A forked child is reaped by its parent, or by us when that is gone.
+  siginfo_t info{};
+  if (!process_) waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG);
+  return true;
+}
+
+void Vm::kill() {
+  if (!pidfd_) return;
+  static_cast<void>(signal_pidfd(pidfd_.get(), SIGKILL));
+  wait_gone(patience());
+}
+
+bool Vm::alive() const { return pidfd_ && !wait_for(pidfd_.get(), POLLIN, MonotonicClock::now()); }
+
+Result<std::string> Vm::console() const { return read_file(dir_.path() + "/console"); }
+
+uint64_t Vm::console_file_bytes() const { return file_size(console_.get()).value_or(0); }
+
+}  // namespace ramet::vmtest

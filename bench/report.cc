@@ -32,9 +32,10 @@ double Series::percentile(double p) const {
   return sorted[std::clamp<size_t>(rank, 1, sorted.size()) - 1];
 }
 
-Report::Report(std::string benchmark, std::string json_path) : benchmark_(std::move(benchmark)), json_path_(std::move(json_path)) {
-  std::printf("%s\n%-56s %5s %5s %9s %9s %9s %9s %6s\n", benchmark_.c_str(), "case", "unit", "n", "p50", "p99", "max", "floor p50",
-              "ratio");
+Report::Report(std::string benchmark, std::string json_path)
+    : benchmark_(std::move(benchmark)), json_path_(std::move(json_path)) {
+  std::printf("%s\n%-56s %5s %5s %9s %9s %9s %9s %6s\n", benchmark_.c_str(), "case", "unit", "n", "p50", "p99", "max",
+              "floor p50", "ratio");
 }
 
 void Report::add(const Row& row) { print(row, row.measured.empty() ? "skipped" : "ok"); }
@@ -47,15 +48,16 @@ void Report::fail(const std::string& name, const std::string& reason) {
 }
 
 void Report::print(const Row& row, const std::string& status) {
-  std::string json = "{\"benchmark\": " + quoted(benchmark_) + ", \"case\": " + quoted(row.name) + ", \"status\": " + quoted(status) +
-                     ", \"unit\": " + quoted(row.unit) + ", \"n\": " + std::to_string(row.measured.samples.size());
+  std::string json = "{\"benchmark\": " + quoted(benchmark_) + ", \"case\": " + quoted(row.name) +
+                     ", \"status\": " + quoted(status) + ", \"unit\": " + quoted(row.unit) +
+                     ", \"n\": " + std::to_string(row.measured.samples.size());
   if (row.measured.empty()) {
     std::printf("%-56s %s: %s\n", row.name.c_str(), status.c_str(), row.note.c_str());
   } else {
     double p50 = row.measured.percentile(50), p99 = row.measured.percentile(99), max = row.measured.percentile(100);
     json += ", \"p50\": " + number(p50) + ", \"p99\": " + number(p99) + ", \"max\": " + number(max);
-    std::printf("%-56s %5s %5zu %9s %9s %9s", row.name.c_str(), row.unit.c_str(), row.measured.samples.size(), number(p50).c_str(),
-                number(p99).c_str(), number(max).c_str());
+    std::printf("%-56s %5s %5zu %9s %9s %9s", row.name.c_str(), row.unit.c_str(), row.measured.samples.size(),
+                number(p50).c_str(), number(p99).c_str(), number(max).c_str());
     if (!row.floor.empty()) {
       double floor = row.floor.percentile(50);
       json += ", \"floor_p50\": " + number(floor) + ", \"floor_p99\": " + number(row.floor.percentile(99)) +

@@ -162,9 +162,9 @@ void BareVm::boot(const std::string& elf_path) {
   sregs.gdt.base = kGdt;
   sregs.gdt.limit = 31;
   sregs.cr3 = kPageTables;
-  sregs.cr4 = 1u << 5;                                   // PAE
+  sregs.cr4 = 1u << 5;                                     // PAE
   sregs.cr0 = 1u << 31 | 1u << 5 | 1u << 4 | 1u << 1 | 1;  // PG, NE, ET, MP, PE
-  sregs.efer = 1u << 8 | 1u << 10;                       // LME, LMA
+  sregs.efer = 1u << 8 | 1u << 10;                         // LME, LMA
   check(ioctl(vcpu_, KVM_SET_SREGS, &sregs), "KVM_SET_SREGS");
   kvm_regs regs{};
   regs.rip = load_elf(ram_.data(), elf_path);

@@ -1,8 +1,8 @@
 // bench/floor/bare_vm.h - the least KVM machine that can be forked: slots, split interrupt controller, one vCPU, port 0x5f0.
 // Not here: devices, threads, a control protocol. One thread; a BareVm owns its descriptors and its kvm_run mapping.
 //
-// Calls and their order are those that any monitor of this kind must make: slots before the interrupt controller, MSRs after the
-// LAPIC with TSC_DEADLINE last. What ramet-vmm needs beyond this is the price of its devices and threads.
+// Calls and their order are those that any monitor of this kind must make: slots before the interrupt controller, MSRs after
+// the LAPIC with TSC_DEADLINE last. What ramet-vmm needs beyond this is the price of its devices and threads.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,8 @@ class BareVm {
   void restore(const VmState& state);
 
   struct Exit {
-    bool is_input;   // the guest waits for a word: answer() before the next run()
-    uint32_t word;   // what the guest wrote, if not
+    bool is_input;  // the guest waits for a word: answer() before the next run()
+    uint32_t word;  // what the guest wrote, if not
   };
   // Runs to the next access of the debug port.
   Exit run();

@@ -1,10 +1,10 @@
 // bench/floor/die.h - the floor programme stops at the first failed call: a measurement with a hole in it is worth nothing.
 #pragma once
 
+#include <unistd.h>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <unistd.h>
 
 namespace ramet::bench {
 

@@ -1,10 +1,12 @@
 // bench_floor - what a fork of a VM costs at least on this machine: the same memory map, dirty pages and generation depth as
 // ramet-vmm's, the same guest, the same KVM calls; no devices, no threads, no policy. bench_fork runs both in turn.
 //
-// Usage: bench_floor SOCKET_FD RAM_MIB FILL_START_MIB FILL_MIB GUEST_ELF   (started by bench_fork; FILL = part of the base that is not zero)
+// Usage: bench_floor SOCKET_FD RAM_MIB FILL_START_MIB FILL_MIB GUEST_ELF   (started by bench_fork; FILL = part of the base that
+// is not zero)
 //
-// The road is the monitor's: boot the guest in anonymous memory, move what is not zero into two memfds, drop that VM, map the base
-// privately, fork the machine that is measured (generation 1) and from it the children. The process that maps holds no page.
+// The road is the monitor's: boot the guest in anonymous memory, move what is not zero into two memfds, drop that VM, map the
+// base privately, fork the machine that is measured (generation 1) and from it the children. The process that maps holds no
+// page.
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

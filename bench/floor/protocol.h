@@ -7,11 +7,11 @@
 namespace ramet::bench {
 
 enum class FloorOp : uint32_t {
-  kWord = 1,   // gives `word` to the guest; reply: its next word
-  kFork,       // forks; replies: kForked from the parent and kChildRuns from the child, in any order
+  kWord = 1,     // gives `word` to the guest; reply: its next word
+  kFork,         // forks; replies: kForked from the parent and kChildRuns from the child, in any order
   kEndChildren,  // ends every living child; reply when they are gone
-  kDescend,    // forks, and the child becomes the machine that the next requests speak to; reply: kReady from the child
-  kRestart,    // drops this machine and all its ancestors up to the zygote, which forks a new one; reply: kReady
+  kDescend,      // forks, and the child becomes the machine that the next requests speak to; reply: kReady from the child
+  kRestart,      // drops this machine and all its ancestors up to the zygote, which forks a new one; reply: kReady
 };
 
 enum class FloorEvent : uint32_t { kAnswer = 1, kForked, kChildRuns, kEnded, kReady };

@@ -27,9 +27,7 @@ void map(uint8_t* at, uint64_t bytes, int fd, uint64_t offset) {
   if (fd < 0) madvise(at, bytes, MADV_HUGEPAGE);
 }
 
-bool is_zero(const uint8_t* p, uint64_t bytes) {
-  return p[0] == 0 && std::memcmp(p, p + 1, bytes - 1) == 0;
-}
+bool is_zero(const uint8_t* p, uint64_t bytes) { return p[0] == 0 && std::memcmp(p, p + 1, bytes - 1) == 0; }
 
 // Whether anything in the block was ever touched; a look at the bytes would allocate what was not.
 bool untouched(uint8_t* block) {

@@ -1,5 +1,6 @@
 // bench/floor/ram.h - guest RAM of the floor programme, mapped the way the monitor maps it.
-// Not here: anything about KVM (bare_vm.h). One thread. A Ram owns its address range; the memfds of a BaseImage live as long as the process.
+// Not here: anything about KVM (bare_vm.h). One thread. A Ram owns its address range; the memfds of a BaseImage live as long as
+// the process.
 //
 // Base parts are MAP_PRIVATE segments of 16 MiB taken in turn from two memfds, so that neighbours never merge into one mapping;
 // 2 MiB blocks that are zero in the base are anonymous memory with huge pages.

@@ -1,10 +1,10 @@
 // bench_fork - what a live fork costs: ramet-vmm beside the floor programme, measured in turn in the same run.
 //
-// Cases: RAM 256 MiB to 8 GiB, dirt 0 to 512 MiB, clustered (one run of pages) and spread (evenly over all of the base that holds
-// data, so that every 16 MiB segment is touched). Dirt lies in base parts, which cost most: 4 KiB page table entries.
-// Rows per case: total (request to first port exit of the child), vCPU stop, fork(2), and the refault tail: what the parent's first
-// write to a page costs more while the child lives.
-// Then depth: the same fork 1, 16 and 64 generations deep, all ancestors alive, 1 MiB of new dirt per generation.
+// Cases: RAM 256 MiB to 8 GiB, dirt 0 to 512 MiB, clustered (one run of pages) and spread (evenly over all of the base that
+// holds data, so that every 16 MiB segment is touched). Dirt lies in base parts, which cost most: 4 KiB page table entries.
+// Rows per case: total (request to first port exit of the child), vCPU stop, fork(2), and the refault tail: what the parent's
+// first write to a page costs more while the child lives. Then depth: the same fork 1, 16 and 64 generations deep, all
+// ancestors alive, 1 MiB of new dirt per generation.
 //
 // Usage: bench_fork [--n N] [--ram MIB] [--dirt MIB] [--no-depth] [--json FILE]
 #include <CLI/CLI.hpp>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint64_t kPagesPerMiB = 256;
 constexpr uint64_t kFillStartMiB = 32;
-constexpr int kWarmUp = 2;           // the first fork of a machine copies page tables that later ones share
+constexpr int kWarmUp = 2;  // the first fork of a machine copies page tables that later ones share
 constexpr int kRefaultSamples = 5;
 constexpr uint64_t kRefaultMaxPages = 32 * kPagesPerMiB;
 
@@ -99,8 +99,8 @@ void add_rows(Report& report, const std::string& name, const Measured& ramet, co
   if (!ramet.refault_us.empty()) report.add({name + " refault per page", "us", ramet.refault_us, floor.refault_us, ""});
 }
 
-Status run_case(Report& report, const std::string& name, Subject& ramet, Subject& floor, const BaseShape& shape, uint64_t dirt_mib,
-                Pattern pattern, int n) {
+Status run_case(Report& report, const std::string& name, Subject& ramet, Subject& floor, const BaseShape& shape,
+                uint64_t dirt_mib, Pattern pattern, int n) {
   Measured measured[2];
   const uint64_t pages = dirt_mib * kPagesPerMiB;
   for (Subject* subject : {&ramet, &floor}) {
@@ -117,7 +117,9 @@ void run_cases(Report& report, const Options& options, Subject& ramet, Subject& 
     for (Pattern pattern : {Pattern::kClustered, Pattern::kSpread}) {
       if (dirt == 0 && pattern == Pattern::kSpread) continue;
       const std::string name = "ram=" + std::to_string(shape.ram_mib) + " dirt=" + std::to_string(dirt) +
-                               (dirt == 0 ? "" : pattern == Pattern::kClustered ? " clustered" : " spread");
+                               (dirt == 0                        ? ""
+                                : pattern == Pattern::kClustered ? " clustered"
+                                                                 : " spread");
       if (dirt > shape.fill_mib) {
         report.skip(name, "the dirt does not fit into " + std::to_string(shape.fill_mib) + " MiB of base");
         continue;
@@ -140,7 +142,8 @@ Status run_depth(Report& report, Subject& ramet, Subject& floor, const BaseShape
     for (; depth < goal; depth++) {
       for (Subject* subject : {&ramet, &floor}) {
         TRY(subject->descend());
-        TRY(dirty(*subject, shape.fill_start_mib + kFirstDirtMiB + static_cast<uint64_t>(depth), 1, kDirtPerGeneration * kPagesPerMiB));
+        TRY(dirty(*subject, shape.fill_start_mib + kFirstDirtMiB + static_cast<uint64_t>(depth), 1,
+                  kDirtPerGeneration * kPagesPerMiB));
       }
     }
     Measured measured[2];

@@ -9,7 +9,7 @@ using vmtest::Vm;
 
 constexpr Milliseconds kPatience(120'000);  // an interpreting KVM needs seconds for a large write
 constexpr uint64_t kPagesPerMiB = 256;
-constexpr uint64_t kBlockPages = 512;       // zero parts are found by 2 MiB
+constexpr uint64_t kBlockPages = 512;  // zero parts are found by 2 MiB
 
 double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
@@ -59,7 +59,8 @@ class RametSubject final : public Subject {
     TRY_ASSIGN(int64_t first_exit, first_report(*outcome.children.front()));
     children_.push_back(std::move(outcome.children.front()));
     const vmm::Forked& t = outcome.timing;
-    return ForkSample{ms(first_exit - start), ms(t.resumed_at_ns() - t.stopped_at_ns()), ms(t.fork_end_ns() - t.fork_begin_ns())};
+    return ForkSample{ms(first_exit - start), ms(t.resumed_at_ns() - t.stopped_at_ns()),
+                      ms(t.fork_end_ns() - t.fork_begin_ns())};
   }
 
   Status end_children() override {
@@ -85,7 +86,7 @@ class RametSubject final : public Subject {
   }
 
   std::unique_ptr<Vm> zygote_;
-  std::vector<std::unique_ptr<Vm>> lineage_;   // the last one is the present machine
+  std::vector<std::unique_ptr<Vm>> lineage_;  // the last one is the present machine
   std::vector<std::unique_ptr<Vm>> children_;
 };
 

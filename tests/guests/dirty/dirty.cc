@@ -1,4 +1,5 @@
-// Writes and checks pages of its RAM as told: start page, stride and value are set by words of their own, then a count of pages.
+// Writes and checks pages of its RAM as told: start page, stride and value are set by words of their own, then a count of
+// pages.
 #include "guest.h"
 
 using namespace ramet::guests;

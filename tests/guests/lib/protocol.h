@@ -29,15 +29,15 @@ enum FailReason : uint32_t { kUnknownCommand = 1, kDeviceMissing, kDeviceError, 
 
 // Test to guest. Each command is one word and is answered by one kAnswer or kFail, in order.
 enum Command : uint32_t {
-  kPing = 1,      // answers value
-  kSetStart = 2,  // first page of the following commands; answers value
-  kSetStride = 3, // distance between pages, in pages; answers value
-  kSetValue = 4,  // what kWrite stores; answers value
-  kWrite = 5,     // stores the value in `value` pages; answers value
-  kRead = 6,      // answers the number stored in page `value`
-  kCount = 7,     // answers how many of `value` pages hold the value
-  kStep = 8,      // counts on by `value`; answers the counter
-  kGo = 9,        // does what the program is named after (hang, panic, flood); value chooses the way
+  kPing = 1,       // answers value
+  kSetStart = 2,   // first page of the following commands; answers value
+  kSetStride = 3,  // distance between pages, in pages; answers value
+  kSetValue = 4,   // what kWrite stores; answers value
+  kWrite = 5,      // stores the value in `value` pages; answers value
+  kRead = 6,       // answers the number stored in page `value`
+  kCount = 7,      // answers how many of `value` pages hold the value
+  kStep = 8,       // counts on by `value`; answers the counter
+  kGo = 9,         // does what the program is named after (hang, panic, flood); value chooses the way
 };
 
 // Ways of kGo for `hang`.

@@ -280,7 +280,8 @@ Result<std::vector<std::unique_ptr<Vm>>> Vm::fork_many(size_t count) {
 
 Result<std::unique_ptr<Vm>> Vm::fork_one() {
   TRY_ASSIGN(std::vector<std::unique_ptr<Vm>> children, fork_many(1));
-  if (children.size() != 1) return fail(ErrorKind::kInternal, "a fork of one gave " + std::to_string(children.size()) + " children");
+  if (children.size() != 1)
+    return fail(ErrorKind::kInternal, "a fork of one gave " + std::to_string(children.size()) + " children");
   return std::move(children.front());
 }
 
@@ -338,7 +339,8 @@ Result<uint32_t> Vm::next_word(Deadline deadline) {
   for (;;) {
     TRY_ASSIGN(vmm::Event event, next_event(deadline));
     if (event.has_debug_port()) return event.debug_port().value();
-    if (event.has_ended()) return fail(ErrorKind::kUnavailable, id_ + " ended: " + event.ended().reason() + " " + event.ended().detail());
+    if (event.has_ended())
+      return fail(ErrorKind::kUnavailable, id_ + " ended: " + event.ended().reason() + " " + event.ended().detail());
   }
 }
 

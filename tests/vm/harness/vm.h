@@ -1,9 +1,9 @@
 // tests/vm/harness/vm.h - one running ramet-vmm, driven over its control protocol the way the daemon does it.
 // Not here: rametd, disks' contents, what tiny guests mean by their words (tests/guests/lib/protocol.h).
 //
-// A Vm is a resource: its destructor kills the process and waits until it is gone; its sockets and files vanish with it. A forked
-// child is prepared first (sockets, console, overlays; off the path that is measured) and then forked.
-// Thread: one. Errors: the monitor's own failures keep their kind.
+// A Vm is a resource: its destructor kills the process and waits until it is gone; its sockets and files vanish with it. A
+// forked child is prepared first (sockets, console, overlays; off the path that is measured) and then forked. Thread: one.
+// Errors: the monitor's own failures keep their kind.
 #pragma once
 
 #include <deque>
@@ -77,8 +77,8 @@ struct Answer {
 };
 
 struct ForkOutcome {
-  vmm::Forked timing;                          // children's entries are consumed
-  std::vector<std::unique_ptr<Vm>> children;   // those that became ready, in request order
+  vmm::Forked timing;                         // children's entries are consumed
+  std::vector<std::unique_ptr<Vm>> children;  // those that became ready, in request order
   std::vector<Error> failures;
 };
 

@@ -1,8 +1,9 @@
 // vmm/devices/debug_port/device.h - port 0x5f0: 32-bit words between a tiny guest and its test. Only there when Bootstrap asks.
 // Not here: what the words mean (tests/guests/lib/protocol.h), the control connection that carries them.
 //
-// `out` reports a word. `in` takes the next pushed word and waits for it, so that an idle guest costs no processor time; the wait ends
-// with 0 when the machine is parked (fork, pause). The guest then sees that 0 first thing after it runs again, in every branch.
+// `out` reports a word. `in` takes the next pushed word and waits for it, so that an idle guest costs no processor time; the
+// wait ends with 0 when the machine is parked (fork, pause). The guest then sees that 0 first thing after it runs again, in
+// every branch.
 //
 // Thread: bus_read and bus_write from vCPU threads, push and interrupt from the event loop. Owner: the machine.
 #pragma once

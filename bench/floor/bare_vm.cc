@@ -232,7 +232,7 @@ BareVm::Exit BareVm::run() {
       die("KVM_RUN");
     }
     if (run_->exit_reason != KVM_EXIT_IO || run_->io.port != guests::kDebugPort) {
-      std::fprintf(stderr, "bench_floor: exit reason %u\n", run_->exit_reason);
+      std::fprintf(stderr, "fork_floor: exit reason %u\n", run_->exit_reason);
       _exit(1);
     }
     if (run_->io.direction == KVM_EXIT_IO_IN) return {true, 0};

@@ -20,7 +20,7 @@ Result<FloorClient> FloorClient::start(const BaseShape& shape, const std::string
   TRY_ASSIGN(SocketPair pair, make_socket_pair(SOCK_SEQPACKET));
   constexpr int kSocketFd = 3;
   SpawnOptions options;
-  options.argv = {std::filesystem::canonical("/proc/self/exe").parent_path() / "bench_floor",
+  options.argv = {std::filesystem::canonical("/proc/self/exe").parent_path() / "fork_floor",
                   std::to_string(kSocketFd),
                   std::to_string(shape.ram_mib),
                   std::to_string(shape.fill_start_mib),

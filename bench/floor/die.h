@@ -9,7 +9,7 @@
 namespace ramet::bench {
 
 [[noreturn]] inline void die(const char* what) {
-  std::fprintf(stderr, "bench_floor: %s: %s\n", what, std::strerror(errno));
+  std::fprintf(stderr, "fork_floor: %s: %s\n", what, std::strerror(errno));
   _exit(1);
 }
 

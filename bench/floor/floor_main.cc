@@ -1,7 +1,7 @@
-// bench_floor - what a fork of a VM costs at least on this machine: the same memory map, dirty pages and generation depth as
+// fork_floor - what a fork of a VM costs at least on this machine: the same memory map, dirty pages and generation depth as
 // ramet-vmm's, the same guest, the same KVM calls; no devices, no threads, no policy. bench_fork runs both in turn.
 //
-// Usage: bench_floor SOCKET_FD RAM_MIB FILL_START_MIB FILL_MIB GUEST_ELF   (started by bench_fork; FILL = part of the base that
+// Usage: fork_floor SOCKET_FD RAM_MIB FILL_START_MIB FILL_MIB GUEST_ELF   (started by bench_fork; FILL = part of the base that
 // is not zero)
 //
 // The road is the monitor's: boot the guest in anonymous memory, move what is not zero into two memfds, drop that VM, map the
@@ -188,7 +188,7 @@ class Floor {
 
 int main(int argc, char** argv) {
   if (argc != 6) {
-    std::fprintf(stderr, "usage: bench_floor SOCKET_FD RAM_MIB FILL_START_MIB FILL_MIB GUEST_ELF\n");
+    std::fprintf(stderr, "usage: fork_floor SOCKET_FD RAM_MIB FILL_START_MIB FILL_MIB GUEST_ELF\n");
     return 2;
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);

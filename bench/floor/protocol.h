@@ -1,4 +1,4 @@
-// bench/floor/protocol.h - messages between bench_fork and bench_floor over one SOCK_SEQPACKET pair.
+// bench/floor/protocol.h - messages between bench_fork and fork_floor over one SOCK_SEQPACKET pair.
 // A request is one FloorRequest. Replies, and what a child reports, are FloorReply of the same size.
 #pragma once
 

@@ -1,4 +1,5 @@
-# Entry of every tiny guest: Linux 64-bit boot protocol, RSI = boot parameters. Gives main() a stack; main never returns.
+# Entry of every tiny guest: Linux 64-bit boot protocol, RSI = boot parameters. Sets a stack, runs
+# constructors of globals, calls guest_main, which never returns.
     .section .text.start, "ax"
     .globl _start
 _start:
@@ -6,9 +7,17 @@ _start:
     cld
     leaq    stack_top(%rip), %rsp
     xorl    %ebp, %ebp
-    movq    %rsi, %rdi
+    movq    %rsi, %rbx
+    leaq    constructors_begin(%rip), %r12
+    leaq    constructors_end(%rip), %r13
+1:  cmpq    %r13, %r12
+    je      2f
+    call    *(%r12)
+    addq    $8, %r12
+    jmp     1b
+2:  movq    %rbx, %rdi
     call    guest_main
-1:  jmp     1b
+3:  jmp     3b
 
     .bss
     .balign 4096

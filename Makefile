@@ -7,4 +7,4 @@ test:  ; @tools/test
 bench: ; @tools/bench
 soak:  ; @tools/soak
 fmt:   ; @git ls-files '*.cc' '*.h' | xargs -r clang-format -i
-clean: ; rm -rf build out
+clean: ; @tools/clean

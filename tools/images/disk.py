@@ -23,8 +23,8 @@ def ext4_image(path, size_bytes, label, tree=None, extra=()):
         file.truncate(size_bytes)
     options = [*EXT4[:-1], f"{EXT4[-1]},hash_seed={uuid},root_owner=0:0"]
     fill = ["-d", tree] if tree else []
-    environment = {**os.environ, "E2FSPROGS_FAKE_TIME": "1700000000", "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
-    check_output(["mke2fs", "-q", "-F", *options, "-U", uuid, "-L", label, *extra, *fill, path], env=environment)
+    check_output(["mke2fs", "-q", "-F", *options, "-U", uuid, "-L", label, *extra, *fill, path],
+                 env={**os.environ, "E2FSPROGS_FAKE_TIME": "1700000000"})
 
 
 def debootstrap(tar, suite, sources, packages, setup):

@@ -28,8 +28,10 @@ class Steps:
 
 def check_output(argv, hint="", **kwargs):
     """Runs argv and returns its stdout as bytes. Errors: BuildError with the end of its stderr."""
+    environment = dict(kwargs.pop("env", os.environ))
+    environment["PATH"] = environment.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"  # where mke2fs is; users lack it
     try:
-        done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kwargs)
+        done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **kwargs)
     except FileNotFoundError:
         raise BuildError(f"{argv[0]} is not installed: run tools/bootstrap") from None
     if done.returncode != 0:

@@ -8,7 +8,12 @@
 
 namespace ramet::vmm {
 
-Result<std::unique_ptr<EventLoop>> EventLoop::create() {
+namespace {
+
+struct Descriptors {
+  UniqueFd epoll, wake;
+};
+Result<Descriptors> open_descriptors() {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return fail_errno("create epoll");
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -17,7 +22,27 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   e.events = EPOLLIN;
   e.data.fd = wake.get();
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &e) < 0) return fail_errno("watch eventfd");
-  return std::unique_ptr<EventLoop>(new EventLoop(std::move(epoll), std::move(wake)));
+  return Descriptors{std::move(epoll), std::move(wake)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EventLoop>> EventLoop::create() {
+  TRY_ASSIGN(Descriptors fds, open_descriptors());
+  return std::unique_ptr<EventLoop>(new EventLoop(std::move(fds.epoll), std::move(fds.wake)));
+}
+
+Status EventLoop::after_fork() {
+  watches_.clear();
+  timers_.clear();
+  posted_.clear();
+  stopping_ = false;
+  epoll_.reset();
+  wake_.reset();
+  TRY_ASSIGN(Descriptors fds, open_descriptors());
+  epoll_ = std::move(fds.epoll);
+  wake_ = std::move(fds.wake);
+  return {};
 }
 
 Status EventLoop::add(int fd, uint32_t epoll_events, FdCallback callback) {

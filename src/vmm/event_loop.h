@@ -38,6 +38,9 @@ class EventLoop {
   // Handles events until stop().
   void run();
   void stop();
+  // In a forked child, outside run(): forgets every watch, timer and queued work of the parent and begins anew in place. Never calls
+  // epoll_ctl on the inherited epoll: that would take the parent's watches away.
+  Status after_fork();
   // One round, for loops inside loops (quiesce) and tests: handles what is ready, waits at most until the deadline for the first.
   void run_once(Deadline deadline);
 

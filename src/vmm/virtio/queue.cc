@@ -129,6 +129,25 @@ void Queue::undo_pop() {
   in_flight_--;
 }
 
+std::optional<uint16_t> Queue::watch_available() {
+  if (!ready_ || broken_) return std::nullopt;
+  uint16_t now = 0;
+  bool loaded = load_available_index(now);
+  // Without event indexes the driver always kicks. A driver that adds without pause needs no waiting for: a few rounds are enough.
+  for (int rounds = 0; event_index_ && loaded && rounds < 4; rounds++) {
+    const uint16_t before = now;
+    loaded = memory_->store_release({layout_.used.value + 4 + 8ull * layout_.size}, now);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    loaded = loaded && load_available_index(now);
+    if (before == now) break;
+  }
+  if (!loaded) {
+    mark_broken();
+    return std::nullopt;
+  }
+  return now;
+}
+
 bool Queue::reload(uint16_t head, DescriptorChain& chain) {
   if (ready_ && !broken_ && walk(head, chain)) return true;
   mark_broken();

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -89,6 +90,8 @@ class Queue {
   Pop pop(DescriptorChain& chain);
   // Gives the chain popped last back; it is the next one again.   Requires: no other pop since.
   void undo_pop();
+  // The driver's available index; it will kick when it adds the next chain, even while others wait. nullopt: not ready or broken.
+  std::optional<uint16_t> watch_available();
   // Copies the chain of a head that was popped before (a request kept over a fork or a save). False: it is invalid; queue broken.
   [[nodiscard]] bool reload(uint16_t head, DescriptorChain& chain);
 

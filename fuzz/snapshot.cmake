@@ -1,0 +1,1 @@
+ramet_fuzz(vmstate_fuzz SRCS vmstate_fuzz.cc LIBS ramet_vmm_snapshot)

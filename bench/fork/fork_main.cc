@@ -179,7 +179,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   Report report("fork", options.json);
-  if (std::optional<std::string> reason = vmtest::kvm_missing()) {
+  if (std::optional<std::string> reason = vmtest::cannot_run()) {
     report.skip("all", *reason);
     return report.finish();
   }

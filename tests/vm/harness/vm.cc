@@ -45,7 +45,10 @@ std::string random_bytes(size_t count) {
 
 }  // namespace
 
-std::optional<std::string> kvm_missing() {
+std::optional<std::string> cannot_run() {
+#ifdef __SANITIZE_THREAD__
+  return "ThreadSanitizer does not follow a fork of a process with threads";
+#endif
   if (access("/dev/kvm", R_OK | W_OK) != 0) return "/dev/kvm cannot be opened on this machine";
   if (access(vmm_path().c_str(), X_OK) != 0) return vmm_path() + " is not built";
   return std::nullopt;

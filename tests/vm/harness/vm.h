@@ -21,8 +21,8 @@
 
 namespace ramet::vmtest {
 
-// Why no VM can run here, or nothing. Tests skip with it.
-std::optional<std::string> kvm_missing();
+// Why no VM can run here, or nothing: tests and benchmarks skip with it.
+std::optional<std::string> cannot_run();
 // $RAMET_VMM, else bin/ramet-vmm of this build.
 std::string vmm_path();
 // A tiny guest by folder name.

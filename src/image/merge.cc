@@ -1,0 +1,109 @@
+#include "image/merge.h"
+
+#include <algorithm>
+
+namespace ramet::image {
+namespace {
+
+constexpr uint64_t kCopyBlocks = 256;
+constexpr size_t kRecordsPerAppend = 1024;
+
+// Calls run(range within the buffer's blocks, is_zero) for runs of blocks that are, or are not, all zero.
+template <class F>
+Status for_zero_runs(std::span<const std::byte> bytes, F run) {
+  const auto is_zero = [&](uint64_t block) {
+    const std::span<const std::byte> b = bytes.subspan(block * kBlockBytes, kBlockBytes);
+    return b[0] == std::byte{0} && std::equal(b.begin() + 1, b.end(), b.begin());
+  };
+  const uint64_t blocks = bytes.size() / kBlockBytes;
+  for (uint64_t at = 0; at < blocks;) {
+    const bool zero = is_zero(at);
+    uint64_t end = at + 1;
+    while (end < blocks && is_zero(end) == zero) end++;
+    TRY(run(BlockRange{at, end - at}, zero));
+    at = end;
+  }
+  return {};
+}
+
+Status read_blocks(const BlockSource& source, BlockRange range, std::span<std::byte> out) {
+  const iovec v{out.data(), out.size()};
+  TRY(source.read(range, {&v, 1}, Wait::kAllowed));
+  return {};
+}
+
+}  // namespace
+
+Status seal_overlay(OverlayFiles& overlay, uint64_t size_blocks) {
+  TRY_ASSIGN(const MapLogScan scan, scan_map_log(*overlay.log, size_blocks));
+  if (scan.sealed) return {};
+  TRY(overlay.data->sync());
+  TRY_ASSIGN(MapLogWriter log, MapLogWriter::begin(*overlay.log, scan, size_blocks, /*overlay_id=*/1));
+  TRY(overlay.log->sync());  // the records before the seal
+  const MapRecord seal{.kind = RecordKind::kSeal};
+  TRY(log.append({&seal, 1}));
+  return overlay.log->sync();
+}
+
+Result<MergeReport> merge_overlays(std::vector<OverlayFiles> frozen, uint64_t size_blocks, OverlayFiles& out) {
+  TRY_ASSIGN(const auto stack, OverlayStack::open(nullptr, size_blocks, std::move(frozen), std::nullopt, HostHistory::kSameBoot));
+  TRY(out.data->resize(size_blocks * kBlockBytes));
+  TRY_ASSIGN(const MapLogScan scan, scan_map_log(*out.log, size_blocks));
+  if (scan.has_header) return fail(ErrorKind::kInvalid, "the merged overlay's files are not empty");
+  TRY_ASSIGN(MapLogWriter log, MapLogWriter::begin(*out.log, scan, size_blocks, random_overlay_id()));
+  MergeReport report;
+  std::vector<MapRecord> records;
+  const auto add_run = [&](RecordKind kind, BlockRange range) {
+    (kind == RecordKind::kData ? report.data_blocks : report.zero_blocks) += range.count;
+    if (!records.empty() && records.back().kind == kind && records.back().range().end() == range.first)
+      records.back().count += range.count;
+    else
+      records.push_back({.kind = kind, .first = range.first, .count = range.count});
+  };
+  std::vector<std::byte> buffer(kCopyBlocks * kBlockBytes);
+  for (BlockRange left{0, size_blocks}; left.count > 0;) {
+    using Origin = OverlayStack::Extent::Origin;
+    const OverlayStack::Extent extent = stack->extent_at(left);
+    BlockRange step = extent.range;
+    if (extent.origin == Origin::kZero) add_run(RecordKind::kZero, step);
+    if (extent.origin == Origin::kOverlay) {
+      step.count = std::min(step.count, kCopyBlocks);
+      const std::span<std::byte> bytes = std::span(buffer).first(step.count * kBlockBytes);
+      TRY(read_blocks(*stack, step, bytes));
+      TRY(for_zero_runs(bytes, [&](BlockRange run, bool zero) -> Status {
+        add_run(zero ? RecordKind::kZero : RecordKind::kData, {step.first + run.first, run.count});
+        if (zero) return {};
+        return write_all(*out.data, (step.first + run.first) * kBlockBytes, bytes.subspan(run.first * kBlockBytes, run.count * kBlockBytes));
+      }));
+    }
+    left = {step.end(), left.count - step.count};
+  }
+  // Data and header are durable before the first record.
+  TRY(out.data->sync());
+  TRY(log.write_header());
+  TRY(out.log->sync());
+  for (size_t at = 0; at < records.size(); at += kRecordsPerAppend)
+    TRY(log.append(std::span(records).subspan(at, std::min(kRecordsPerAppend, records.size() - at))));
+  TRY(out.log->sync());
+  const MapRecord seal{.kind = RecordKind::kSeal};
+  TRY(log.append({&seal, 1}));
+  TRY(out.log->sync());
+  return report;
+}
+
+Status export_raw(const BlockSource& source, File& out) {
+  TRY(out.resize(source.size_blocks() * kBlockBytes));
+  std::vector<std::byte> buffer(kCopyBlocks * kBlockBytes);
+  for (uint64_t at = 0; at < source.size_blocks(); at += kCopyBlocks) {
+    const BlockRange range{at, std::min(kCopyBlocks, source.size_blocks() - at)};
+    const std::span<std::byte> bytes = std::span(buffer).first(range.count * kBlockBytes);
+    TRY(read_blocks(source, range, bytes));
+    TRY(for_zero_runs(bytes, [&](BlockRange run, bool zero) -> Status {
+      if (zero) return {};
+      return write_all(out, (at + run.first) * kBlockBytes, bytes.subspan(run.first * kBlockBytes, run.count * kBlockBytes));
+    }));
+  }
+  return {};
+}
+
+}  // namespace ramet::image

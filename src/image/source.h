@@ -1,0 +1,39 @@
+// image/source.h - what a disk is to the code above: blocks that can be read, and for a writable disk also written, zeroed and
+// flushed. Layers (raw file, overlay stack, fakes) implement these two small interfaces and nothing else.
+// Not here: guest addresses, requests, paths.
+//
+// Thread: every method concurrently with every other. Overlapping requests in flight have no order, as on any disk.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "image/block.h"
+#include "image/file.h"
+
+namespace ramet::image {
+
+class BlockSource {
+ public:
+  virtual ~BlockSource() = default;
+  virtual uint64_t size_blocks() const = 0;
+  // Requires: the buffers are range.count blocks long together.
+  // Errors: kInvalid (range not on the disk), kIo. False: not without waiting; buffers then hold anything.
+  virtual Result<bool> read(BlockRange range, std::span<const iovec> to, Wait wait) const = 0;
+};
+
+class BlockTarget : public BlockSource {
+ public:
+  // Visible to reads that begin afterwards; durable after the next flush.
+  // Errors: kInvalid, kNoSpace, kIo, kPermission (read-only). After an error each block holds its old or its new content.
+  virtual Status write(BlockRange range, std::span<const iovec> from) = 0;
+  // The range reads as zero afterwards, its space is given back after the next flush.   Errors: as write.
+  virtual Status zero(BlockRange range) = 0;
+  // Everything completed before the call is durable afterwards.   Errors: kNoSpace, kIo. Once a sync failed every later flush fails.
+  virtual Status flush() = 0;
+};
+
+}  // namespace ramet::image

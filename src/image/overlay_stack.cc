@@ -375,10 +375,16 @@ void OverlayStack::drop_writable() {
   epoch_++;
 }
 
-Status OverlayStack::start_writable(OverlayFiles files) {
+Status OverlayStack::drop_untouched() {
   const std::lock_guard lock(state_mutex_);
   if (current_ != kBaseSlot && touched_) return fail(ErrorKind::kConflict, "the writable overlay holds blocks and is not frozen");
   drop_writable();
+  return {};
+}
+
+Status OverlayStack::start_writable(OverlayFiles files) {
+  TRY(drop_untouched());
+  const std::lock_guard lock(state_mutex_);
   return add_layer(std::move(files), true, HostHistory::kSameBoot, false);
 }
 
@@ -460,6 +466,7 @@ bool OverlayStack::writable_touched() const {
 std::vector<int> OverlayStack::descriptors() const {
   const std::lock_guard lock(state_mutex_);
   std::vector<int> out;
+  if (base_) base_->append_descriptors(out);
   for (const std::shared_ptr<Layer>& layer : slots_) {
     if (!layer) continue;
     layer->data->append_descriptors(out);

@@ -63,8 +63,8 @@ class OverlayStack final : public BlockTarget {
   Status flush() override;
 
   // ---- Drained only.
-  void hold();
-  void release();
+  void hold() override;
+  void release() override;
   // Makes the writable overlay the newest frozen one and closes its writers. False: it holds nothing and stays writable.
   // Errors: kNoSpace, kIo (its log cannot take the pending records), kConflict (too many layers); nothing changed then.
   Result<bool> freeze();
@@ -72,8 +72,9 @@ class OverlayStack final : public BlockTarget {
   Status start_writable(OverlayFiles files);
   // Puts `merged` in the place of `count` frozen overlays from `first` (0 = oldest), whose union it is.   Errors: kInvalid, kCorrupt, kIo.
   Status replace_frozen(size_t first, size_t count, OverlayFiles merged);
-  // Fresh locks; still held.
-  void after_fork();
+  // Closes a writable overlay that holds nothing.   Errors: kConflict.
+  Status drop_untouched();
+  void after_fork() override;
 
   // ---- For reports, from any thread.
   size_t frozen_count() const;
@@ -83,13 +84,12 @@ class OverlayStack final : public BlockTarget {
   bool writable_touched() const;             // a freeze would freeze it
   std::vector<int> descriptors() const;      // what a forked child must keep
 
-  // The run of blocks of equal origin at range.first, for merge and export. Null data: zero; kBase: from the base.
+  // The run of blocks of equal origin at range.first, cut to the range.
   struct Extent {
     BlockRange range;
     enum class Origin { kBase, kZero, kOverlay } origin;
   };
   Extent extent_at(BlockRange range) const;
-  const BlockSource* base() const { return base_.get(); }
 
  private:
   struct Layer {

@@ -16,7 +16,7 @@ class RawSource final : public BlockSource {
     if (!range_fits(range, blocks_)) return fail(ErrorKind::kInvalid, "block range is not on the disk");
     return file_->read(range.first * kBlockBytes, to, wait);
   }
-  const File& file() const { return *file_; }
+  void append_descriptors(std::vector<int>& out) const override { file_->append_descriptors(out); }
 
  private:
   std::unique_ptr<File> file_;

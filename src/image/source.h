@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "image/block.h"
@@ -23,6 +24,8 @@ class BlockSource {
   // Requires: the buffers are range.count blocks long together.
   // Errors: kInvalid (range not on the disk), kIo. False: not without waiting; buffers then hold anything.
   virtual Result<bool> read(BlockRange range, std::span<const iovec> to, Wait wait) const = 0;
+  // Descriptors that a forked child must keep.
+  virtual void append_descriptors(std::vector<int>&) const {}
 };
 
 class BlockTarget : public BlockSource {
@@ -34,6 +37,12 @@ class BlockTarget : public BlockSource {
   virtual Status zero(BlockRange range) = 0;
   // Everything completed before the call is durable afterwards.   Errors: kNoSpace, kIo. Once a sync failed every later flush fails.
   virtual Status flush() = 0;
+
+  // Around a fork, with no read, write or zero in progress. Between hold() and release() a flush in progress changes nothing in
+  // memory; a forked child calls after_fork() first, single-threaded, and is then still held.
+  virtual void hold() {}
+  virtual void release() {}
+  virtual void after_fork() {}
 };
 
 }  // namespace ramet::image

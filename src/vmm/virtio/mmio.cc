@@ -188,14 +188,14 @@ void MmioTransport::reset_device() {
 Status MmioTransport::quiesce(Deadline deadline) {
   const std::lock_guard lock(mutex_);
   quiesced_ = true;
-  return active_ ? device_.quiesce(deadline) : Status{};
+  return device_.quiesce(deadline);  // also when inactive: work from before a reset may still go on
 }
 
 void MmioTransport::resume() {
   const std::lock_guard lock(mutex_);
   quiesced_ = false;
-  if (!active_) return;
   device_.resume();
+  if (!active_) return;
   for (size_t i = 0; i < queues_.size(); i++)
     if (queues_[i].ready()) device_.queue_notify(static_cast<uint16_t>(i));
   if (interrupt_status_ != 0) interrupt_();

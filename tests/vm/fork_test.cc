@@ -218,15 +218,11 @@ TEST_F(ForkTest, ParentKeepsAsManyDescriptorsAsBefore) {
 TEST_F(ForkTest, PausedMachineStandsStillAndGoesOn) {
   std::unique_ptr<Vm> vm = boot("hog");
   must(vm->wait_for_kind(kTick, within(kSoon)));
-  vmm::Request pause;
-  pause.mutable_pause();
-  must(vm->call(pause));
+  must(vm->control().pause(vm->patience()));
   while (vm->next_event(within(Milliseconds(200)))) {
   }
   EXPECT_EQ(vm->next_event(within(Milliseconds(500))).error().kind(), ErrorKind::kTimeout);
-  vmm::Request resume;
-  resume.mutable_resume();
-  must(vm->call(resume));
+  must(vm->control().resume(vm->patience()));
   must(vm->wait_for_kind(kTick, within(kSoon)));
 }
 

@@ -67,9 +67,7 @@ TEST_F(HostileTest, TripleFaultOfAChildLeavesItsParent) {
   const uint32_t go = guests::word(kGo, 0);
   must(child->push(std::span(&go, 1)));
   EXPECT_TRUE(child->wait_gone(within(kSoon)));
-  vmm::Request ping;
-  ping.mutable_ping();
-  must(parent->call(ping));
+  must(parent->control().ping(parent->patience()));
 }
 
 class HangTest : public HostileTest, public ::testing::WithParamInterface<uint32_t> {};
@@ -80,9 +78,7 @@ TEST_P(HangTest, HangingGuestIsStillForkedAndEnded) {
   must(vm->push(std::span(&go, 1)));
   EXPECT_EQ(vm->next_word(within(Milliseconds(300))).error().kind(), ErrorKind::kTimeout);
   std::unique_ptr<Vm> child = must(vm->fork_one());
-  vmm::Request stop;
-  stop.mutable_stop();
-  static_cast<void>(child->call(stop));  // the answer may be lost with the process
+  static_cast<void>(child->control().stop(child->patience()));  // the answer may be lost with the process
   EXPECT_TRUE(child->wait_gone(within(kSoon)));
   EXPECT_TRUE(vm->alive());
 }

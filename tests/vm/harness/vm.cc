@@ -14,26 +14,16 @@
 #include "guests/lib/protocol.h"
 
 namespace ramet::vmtest {
-namespace {
 
-constexpr size_t kMaxPacketBytes = 1 << 18;
+using vmm::control::BootstrapSocket;
+using vmm::control::Client;
+using vmm::control::FdsToSend;
+
+namespace {
 
 std::string fresh_id() {
   static std::atomic<uint32_t> next{1};
   return "vm" + std::to_string(next++);
-}
-
-Error error_of(const vmm::Failure& failure) { return Error(kind_from_name(failure.kind()), failure.message(), failure.err()); }
-
-// Adds a borrowed descriptor to a packet; returns its 1-based index.
-uint32_t attach(std::vector<int>& fds, int fd) {
-  fds.push_back(fd);
-  return static_cast<uint32_t>(fds.size());
-}
-
-template <class Message>
-Status send_proto(int socket, const Message& message, std::span<const int> fds, Deadline deadline) {
-  return send_message(socket, as_bytes(message.SerializeAsString()), fds, deadline);
 }
 
 std::string random_bytes(size_t count) {
@@ -86,38 +76,51 @@ Result<Vm::Overlay> Vm::new_overlay(const Disk& disk) const {
   return overlay;
 }
 
-void Vm::describe(const Overlay& overlay, vmm::DiskSetup& setup, std::vector<int>& fds) {
+void Vm::describe(const Overlay& overlay, vmm::DiskSetup& setup, FdsToSend& fds) {
   setup.set_id(overlay.disk);
   vmm::OverlayFds& out = *setup.mutable_writable();
   out.set_id(overlay.id);
-  out.set_data_rw_fd(attach(fds, overlay.data_rw.get()));
-  out.set_data_ro_fd(attach(fds, overlay.data_ro.get()));
-  out.set_log_rw_fd(attach(fds, overlay.log_rw.get()));
-  out.set_log_ro_fd(attach(fds, overlay.log_ro.get()));
+  out.set_data_rw_fd(fds.add(overlay.data_rw.get()));
+  out.set_data_ro_fd(fds.add(overlay.data_ro.get()));
+  out.set_log_rw_fd(fds.add(overlay.log_rw.get()));
+  out.set_log_ro_fd(fds.add(overlay.log_ro.get()));
 }
 
-// A Vm with its sockets and console, connected to a listener that nobody serves yet: the connection waits in the backlog.
-Result<std::unique_ptr<Vm>> Vm::with_sockets(const std::vector<Disk>& disks) {
+// A Vm with its sockets and console. It is connected to a listener that nobody serves yet: the connection waits in the backlog.
+Result<std::unique_ptr<Vm>> Vm::prepare(const std::vector<Disk>& disks, UniqueFd& vmm_end) {
   std::unique_ptr<Vm> vm(new Vm);
   vm->id_ = fresh_id();
   vm->disks_ = disks;
   const std::string path = vm->dir_.path() + "/control";
   TRY_ASSIGN(vm->listener_, listen_unix(path, SOCK_SEQPACKET, 4));
-  TRY_ASSIGN(vm->control_, connect_unix(path, SOCK_SEQPACKET));
   TRY_ASSIGN(vm->console_, open_file(vm->dir_.path() + "/console", O_RDWR | O_CREAT, 0600));
+  TRY_ASSIGN(BootstrapSocket::Pair pair, BootstrapSocket::make_pair());
+  vm->bootstrap_ = std::move(pair.ours);
+  vmm_end = std::move(pair.theirs);
+  Inbox* inbox = &vm->inbox_;
+  const auto on_event = [inbox](const vmm::Event& event) {
+    const std::lock_guard lock(inbox->mutex);
+    inbox->events.push_back(event);
+    inbox->changed.notify_all();
+  };
+  const auto on_closed = [inbox] {
+    const std::lock_guard lock(inbox->mutex);
+    inbox->closed = true;
+    inbox->changed.notify_all();
+  };
+  TRY_ASSIGN(vm->client_, Client::connect(path, on_event, on_closed));
   return vm;
 }
 
 Result<std::unique_ptr<Vm>> Vm::boot(const BootOptions& options) {
-  TRY_ASSIGN(std::unique_ptr<Vm> vm, with_sockets(options.disks));
-  TRY_ASSIGN(SocketPair pair, make_socket_pair(SOCK_SEQPACKET));
-  vm->bootstrap_ = std::move(pair.a);
+  UniqueFd vmm_end;
+  TRY_ASSIGN(std::unique_ptr<Vm> vm, prepare(options.disks, vmm_end));
   TRY_ASSIGN(UniqueFd kernel, open_file(options.kernel, O_RDONLY));
 
   vmm::Bootstrap bootstrap;
-  std::vector<int> fds;
+  FdsToSend fds;
   vmm::BootSource& source = *bootstrap.mutable_boot();
-  source.set_kernel_fd(attach(fds, kernel.get()));
+  source.set_kernel_fd(fds.add(kernel.get()));
   source.set_cmdline(options.cmdline);
   source.set_vcpus(options.vcpus);
   source.set_memory_bytes(options.memory_mib << 20);
@@ -130,51 +133,50 @@ Result<std::unique_ptr<Vm>> Vm::boot(const BootOptions& options) {
     setup.set_size_bytes(disk.size_bytes);
     if (!disk.base_path.empty()) {
       TRY_ASSIGN(UniqueFd base, open_file(disk.base_path, O_RDONLY));
-      setup.set_base_fd(attach(fds, base.get()));
+      setup.set_base_fd(fds.add(base.get()));
       bases.push_back(std::move(base));
     }
     overlays.push_back(std::move(overlay));
   }
-  TRY(vm->spawn(std::move(bootstrap), std::move(fds), std::move(pair.b)));
+  TRY(vm->spawn(std::move(bootstrap), std::move(fds), std::move(vmm_end)));
   return vm;
 }
 
 Result<std::unique_ptr<Vm>> Vm::zygote(const Image& image, const std::vector<Disk>& disks) {
-  TRY_ASSIGN(std::unique_ptr<Vm> vm, with_sockets(disks));
-  TRY_ASSIGN(SocketPair pair, make_socket_pair(SOCK_SEQPACKET));
-  vm->bootstrap_ = std::move(pair.a);
+  UniqueFd vmm_end;
+  TRY_ASSIGN(std::unique_ptr<Vm> vm, prepare(disks, vmm_end));
   vmm::Bootstrap bootstrap;
-  std::vector<int> fds;
+  FdsToSend fds;
   std::vector<UniqueFd> read_only;
-  vmm::ImageSource& source = *bootstrap.mutable_image();
   for (const UniqueFd* fd : {&image.vmstate, &image.memory[0], &image.memory[1]}) {
     TRY_ASSIGN(UniqueFd reopened, reopen(fd->get(), O_RDONLY));
     read_only.push_back(std::move(reopened));
   }
-  source.set_vmstate_fd(attach(fds, read_only[0].get()));
-  source.set_memory_even_fd(attach(fds, read_only[1].get()));
-  source.set_memory_odd_fd(attach(fds, read_only[2].get()));
+  vmm::ImageSource& source = *bootstrap.mutable_image();
+  source.set_vmstate_fd(fds.add(read_only[0].get()));
+  source.set_memory_even_fd(fds.add(read_only[1].get()));
+  source.set_memory_odd_fd(fds.add(read_only[2].get()));
   for (const Disk& disk : disks) {
     vmm::DiskSetup& setup = *bootstrap.add_disks();
     setup.set_id(disk.id);
     setup.set_size_bytes(disk.size_bytes);
     if (disk.base_path.empty()) continue;
     TRY_ASSIGN(UniqueFd base, open_file(disk.base_path, O_RDONLY));
-    setup.set_base_fd(attach(fds, base.get()));
+    setup.set_base_fd(fds.add(base.get()));
     read_only.push_back(std::move(base));
   }
-  TRY(vm->spawn(std::move(bootstrap), std::move(fds), std::move(pair.b)));
+  TRY(vm->spawn(std::move(bootstrap), std::move(fds), std::move(vmm_end)));
   return vm;
 }
 
-Status Vm::spawn(vmm::Bootstrap bootstrap, std::vector<int> fds, UniqueFd vmm_end) {
+Status Vm::spawn(vmm::Bootstrap bootstrap, FdsToSend fds, UniqueFd vmm_end) {
   TRY_ASSIGN(UniqueFd kvm, open_file("/dev/kvm", O_RDWR));
   bootstrap.set_sandbox_id(id_);
-  bootstrap.set_kvm_fd(attach(fds, kvm.get()));
-  bootstrap.set_listen_fd(attach(fds, listener_.get()));
-  bootstrap.set_console_fd(attach(fds, console_.get()));
+  bootstrap.set_kvm_fd(fds.add(kvm.get()));
+  bootstrap.set_listen_fd(fds.add(listener_.get()));
+  bootstrap.set_console_fd(fds.add(console_.get()));
   bootstrap.set_debug_port(true);
-  TRY(send_proto(bootstrap_.get(), bootstrap, fds, patience()));
+  TRY(bootstrap_->send(bootstrap, fds.fds(), patience()));
 
   // Orphans of a killed VMM come to us, so that their end can be waited for.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -187,85 +189,68 @@ Status Vm::spawn(vmm::Bootstrap bootstrap, std::vector<int> fds, UniqueFd vmm_en
   TRY_ASSIGN(pidfd_, open_pidfd(pid_));
   process_ = std::move(process);
   vmm_end.reset();
-  TRY(receive_ready());
-  return commit();
+  return become_ready();
 }
 
-Status Vm::receive_ready() {
-  TRY_ASSIGN(Received received, receive_message(bootstrap_.get(), kMaxPacketBytes, patience()));
-  if (received.eof) return fail(ErrorKind::kUnavailable, id_ + " hung up before it was ready");
-  vmm::BootstrapReply reply;
-  if (!reply.ParseFromString(received.bytes)) return fail(ErrorKind::kCorrupt, "bootstrap reply");
-  if (reply.has_failed()) return tl::unexpected<Error>(error_of(reply.failed()));
-  ready_ = reply.ready();
-  listener_.reset();  // the VMM has its own now
-  return {};
-}
-
-Status Vm::commit() {
-  vmm::BootstrapCommand command;
-  command.set_commit(true);
-  return send_proto(bootstrap_.get(), command, {}, patience());
+Status Vm::become_ready() {
+  TRY_ASSIGN(ready_, bootstrap_->wait_ready(patience()));
+  listener_.reset();  // the VMM has its own
+  return bootstrap_->commit(patience());
 }
 
 Result<PreparedChild> Vm::prepare_child() {
   PreparedChild child;
-  TRY_ASSIGN(child.vm, with_sockets(disks_));
+  TRY_ASSIGN(child.vm, prepare(disks_, child.vmm_end));
   child.vm->patience_ = patience_;
-  TRY_ASSIGN(SocketPair pair, make_socket_pair(SOCK_SEQPACKET));
-  child.vm->bootstrap_ = std::move(pair.a);
-  child.vmm_end = std::move(pair.b);
-
   vmm::ChildSetup setup;
-  std::vector<int> fds;
+  FdsToSend fds;
   std::vector<Overlay> overlays;
   setup.set_sandbox_id(child.vm->id_);
-  setup.set_listen_fd(attach(fds, child.vm->listener_.get()));
-  setup.set_console_fd(attach(fds, child.vm->console_.get()));
+  setup.set_listen_fd(fds.add(child.vm->listener_.get()));
+  setup.set_console_fd(fds.add(child.vm->console_.get()));
   setup.set_generation_id(random_bytes(16));
   for (const Disk& disk : disks_) {
     TRY_ASSIGN(Overlay overlay, child.vm->new_overlay(disk));
     describe(overlay, *setup.add_disks(), fds);
     overlays.push_back(std::move(overlay));
   }
-  TRY(send_proto(child.vm->bootstrap_.get(), setup, fds, patience()));
+  TRY(child.vm->bootstrap_->send(setup, fds.fds(), patience()));
   return child;
 }
 
 Result<ForkOutcome> Vm::fork(std::vector<PreparedChild> children) {
-  vmm::Request request;
-  std::vector<int> fds;
+  vmm::Fork request;
+  FdsToSend fds;
   for (const PreparedChild& child : children) {
-    vmm::ForkChild& entry = *request.mutable_fork()->add_children();
+    vmm::ForkChild& entry = *request.add_children();
     entry.set_sandbox_id(child.vm->id_);
-    entry.set_bootstrap_fd(attach(fds, child.vmm_end.get()));
+    entry.set_bootstrap_fd(fds.add(child.vmm_end.get()));
   }
   std::vector<Overlay> overlays;
   for (const Disk& disk : disks_) {
     TRY_ASSIGN(Overlay overlay, new_overlay(disk));
-    describe(overlay, *request.mutable_fork()->add_parent_disks(), fds);
+    describe(overlay, *request.add_parent_disks(), fds);
     overlays.push_back(std::move(overlay));
   }
-  TRY_ASSIGN(Answer answer, call(std::move(request), fds));
+  TRY_ASSIGN(Client::ForkAnswer answer, client_->fork(request, fds.fds(), patience()));
 
   ForkOutcome outcome;
-  outcome.timing = answer.response.forked();
-  for (int i = 0; i < outcome.timing.children_size() && static_cast<size_t>(i) < children.size(); i++) {
-    const vmm::ForkedChild& entry = outcome.timing.children(i);
-    std::unique_ptr<Vm> vm = std::move(children[static_cast<size_t>(i)].vm);
-    children[static_cast<size_t>(i)].vmm_end.reset();
-    if (entry.pidfd() == 0 || entry.pidfd() > answer.fds.size()) {
-      outcome.failures.push_back(error_of(entry.failure()));
+  outcome.timing = std::move(answer.forked);
+  for (size_t i = 0; i < children.size(); i++) {
+    const vmm::ForkedChild& entry = outcome.timing.children(static_cast<int>(i));
+    children[i].vmm_end.reset();
+    if (!answer.pidfds[i]) {
+      outcome.failures.push_back(vmm::control::from_failure(entry.failure()));
       continue;
     }
+    std::unique_ptr<Vm> vm = std::move(children[i].vm);
     vm->pid_ = entry.pid();
-    vm->pidfd_ = std::move(answer.fds[entry.pidfd() - 1]);
-    Status started = vm->receive_ready();
-    if (started) started = vm->commit();
-    if (started)
+    vm->pidfd_ = std::move(answer.pidfds[i]);
+    Status ready = vm->become_ready();
+    if (ready)
       outcome.children.push_back(std::move(vm));
     else
-      outcome.failures.push_back(std::move(started).error());
+      outcome.failures.push_back(std::move(ready).error());
   }
   return outcome;
 }
@@ -294,47 +279,19 @@ Result<Image> Vm::capture() {
   for (UniqueFd& memory : image.memory) {
     TRY_ASSIGN(memory, make_memfd("memory", ready_.ram_bytes()));
   }
-  vmm::Request request;
-  std::vector<int> fds;
-  vmm::Capture& capture = *request.mutable_capture();
-  capture.set_vmstate_fd(attach(fds, image.vmstate.get()));
-  capture.set_memory_even_fd(attach(fds, image.memory[0].get()));
-  capture.set_memory_odd_fd(attach(fds, image.memory[1].get()));
-  TRY_ASSIGN(Answer answer, call(std::move(request), fds));
-  image.stored_bytes = answer.response.captured().stored_bytes();
+  TRY_ASSIGN(vmm::Captured captured,
+             client_->capture(image.vmstate.get(), image.memory[0].get(), image.memory[1].get(), patience()));
+  image.stored_bytes = captured.stored_bytes();
   return image;
 }
 
-Result<Answer> Vm::call(vmm::Request request, std::span<const int> fds) {
-  const uint64_t id = next_request_++;
-  const Deadline deadline = patience();
-  request.set_id(id);
-  TRY(send_proto(control_.get(), request, fds, deadline));
-  for (;;) {
-    TRY_ASSIGN(Received received, receive_message(control_.get(), kMaxPacketBytes, deadline));
-    if (received.eof) return fail(ErrorKind::kUnavailable, id_ + " hung up");
-    vmm::FromVmm message;
-    if (!message.ParseFromString(received.bytes)) return fail(ErrorKind::kCorrupt, "message of " + id_);
-    if (message.has_event()) {
-      events_.push_back(message.event());
-      continue;
-    }
-    if (message.response().id() != id) continue;
-    if (message.response().has_failure()) return tl::unexpected<Error>(error_of(message.response().failure()));
-    return Answer{message.response(), std::move(received.fds)};
-  }
-}
-
 Result<vmm::Event> Vm::next_event(Deadline deadline) {
-  while (events_.empty()) {
-    TRY_ASSIGN(Received received, receive_message(control_.get(), kMaxPacketBytes, deadline));
-    if (received.eof) return fail(ErrorKind::kUnavailable, id_ + " hung up");
-    vmm::FromVmm message;
-    if (!message.ParseFromString(received.bytes)) return fail(ErrorKind::kCorrupt, "message of " + id_);
-    if (message.has_event()) events_.push_back(message.event());
-  }
-  vmm::Event event = std::move(events_.front());
-  events_.pop_front();
+  std::unique_lock lock(inbox_.mutex);
+  const bool came = inbox_.changed.wait_until(lock, deadline, [this] { return inbox_.closed || !inbox_.events.empty(); });
+  if (!came) return fail(ErrorKind::kTimeout, id_ + " sent no event before the deadline");
+  if (inbox_.events.empty()) return fail(ErrorKind::kUnavailable, id_ + " hung up");
+  vmm::Event event = std::move(inbox_.events.front());
+  inbox_.events.pop_front();
   return event;
 }
 
@@ -347,12 +304,7 @@ Result<uint32_t> Vm::next_word(Deadline deadline) {
   }
 }
 
-Status Vm::push(std::span<const uint32_t> words) {
-  vmm::Request request;
-  request.mutable_debug_push()->mutable_words()->Add(words.begin(), words.end());
-  TRY(call(std::move(request)));
-  return {};
-}
+Status Vm::push(std::span<const uint32_t> words) { return client_->debug_push(words, patience()); }
 
 Result<uint32_t> Vm::wait_for_kind(uint32_t kind, Deadline deadline) {
   for (;;) {

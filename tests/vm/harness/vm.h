@@ -6,8 +6,10 @@
 // Errors: the monitor's own failures keep their kind.
 #pragma once
 
+#include <condition_variable>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,7 +19,8 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "vmm/control/control.pb.h"
+#include "vmm/control/bootstrap.h"
+#include "vmm/control/client.h"
 
 namespace ramet::vmtest {
 
@@ -70,12 +73,6 @@ struct PreparedChild {
   UniqueFd vmm_end;        // its bootstrap socket, given away by the fork
 };
 
-// An answer and the descriptors that came with it; fd fields are 1-based indexes into them.
-struct Answer {
-  vmm::Response response;
-  std::vector<UniqueFd> fds;
-};
-
 struct ForkOutcome {
   vmm::Forked timing;                         // children's entries are consumed
   std::vector<std::unique_ptr<Vm>> children;  // those that became ready, in request order
@@ -105,9 +102,10 @@ class Vm {
   // The machine as an image; this VM stays parked and is ended by its destructor.
   Result<Image> capture();
 
-  // One request and its answer; events that come meanwhile are kept. Errors: the Failure of the answer, kTimeout, kUnavailable.
-  Result<Answer> call(vmm::Request request, std::span<const int> fds = {});
-  // The next event, from those kept or from the socket.   Errors: kTimeout, kUnavailable.
+  // Any other request: pause, stop, stats, ... Each with patience().
+  vmm::control::Client& control() { return *client_; }
+  Deadline patience() const { return deadline_after(patience_); }
+  // The next event, in the order they came.   Errors: kTimeout, kUnavailable (the VMM hung up and there is none left).
   Result<vmm::Event> next_event(Deadline deadline);
 
   // Words of the debug port, see tests/guests/lib/protocol.h. word() skips events that are not of the debug port.
@@ -134,29 +132,36 @@ class Vm {
 
  private:
   Vm() = default;
-  static Result<std::unique_ptr<Vm>> with_sockets(const std::vector<Disk>& disks);
-  Status spawn(vmm::Bootstrap bootstrap, std::vector<int> fds, UniqueFd vmm_end);
-  Status receive_ready();
-  Status commit();
-  Deadline patience() const { return deadline_after(patience_); }
+  static Result<std::unique_ptr<Vm>> prepare(const std::vector<Disk>& disks, UniqueFd& vmm_end);
+  Status spawn(vmm::Bootstrap bootstrap, vmm::control::FdsToSend fds, UniqueFd vmm_end);
+  Status become_ready();
 
   struct Overlay {
     std::string disk, id;
     UniqueFd data_rw, data_ro, log_rw, log_ro;
   };
   Result<Overlay> new_overlay(const Disk& disk) const;
-  static void describe(const Overlay& overlay, vmm::DiskSetup& setup, std::vector<int>& fds);
+  static void describe(const Overlay& overlay, vmm::DiskSetup& setup, vmm::control::FdsToSend& fds);
+
+  // Filled by the client's reader thread.
+  struct Inbox {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<vmm::Event> events;  // guarded by mutex, as is:
+    bool closed = false;
+  };
 
   std::string id_;
   TempDir dir_;
   std::vector<Disk> disks_;
-  UniqueFd listener_, console_, bootstrap_, control_;
+  UniqueFd listener_, console_;
+  std::optional<vmm::control::BootstrapSocket> bootstrap_;
   UniqueFd pidfd_;
   pid_t pid_ = -1;
   std::optional<ChildProcess> process_;  // exec'ed here; a forked child has only pidfd_
   vmm::Ready ready_;
-  std::deque<vmm::Event> events_;
-  uint64_t next_request_ = 1;
+  Inbox inbox_;
+  std::unique_ptr<vmm::control::Client> client_;  // last: its reader thread ends before the inbox
   Milliseconds patience_{10000};
 };
 

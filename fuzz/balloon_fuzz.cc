@@ -1,8 +1,8 @@
 // A hostile guest against the balloon and the entropy device: any descriptors, any page numbers.
-#include <fuzzer/FuzzedDataProvider.h>
 
 #include <cstdlib>
 
+#include "input.h"
 #include "vmm/devices/balloon/device.h"
 #include "vmm/devices/driver_fake.h"
 #include "vmm/devices/rng/device.h"
@@ -14,26 +14,26 @@ using namespace ramet::vmm;
 
 constexpr uint64_t kRam = 192 * 1024;
 
-void drive(FuzzedDataProvider& in, DriverFake& driver, uint16_t queues, uint64_t features) {
+void drive(FuzzInput& in, DriverFake& driver, uint16_t queues, uint64_t features) {
   driver.start(queues, features);
   const GuestAddr bytes = driver.allocate(4096);
-  while (in.remaining_bytes() > 0) {
-    const uint16_t queue = in.ConsumeIntegralInRange<uint16_t>(0, queues - 1);
+  while (!in.empty()) {
+    const uint16_t queue = in.upto(queues - 1);
     std::vector<DriverFake::Buffer> buffers;
-    for (int n = in.ConsumeIntegralInRange(1, 4); n > 0; n--) {
-      const bool inside = in.ConsumeIntegralInRange(0, 7);
-      const uint64_t at = inside ? in.ConsumeIntegralInRange<uint64_t>(0, kRam) : in.ConsumeIntegral<uint64_t>();
-      const uint32_t length = inside ? in.ConsumeIntegralInRange<uint32_t>(0, 70'000) : in.ConsumeIntegral<uint32_t>();
-      buffers.push_back({{at}, length, in.ConsumeBool()});
+    for (int n = 1 + in.upto(3); n > 0; n--) {
+      const bool inside = !in.rarely(8);
+      const uint64_t at = inside ? in.upto(kRam) : in.number<uint64_t>();
+      const uint32_t length = inside ? in.upto(70'000) : in.number<uint32_t>();
+      buffers.push_back({{at}, length, in.coin()});
     }
-    if (in.ConsumeBool()) {
-      const std::string text = in.ConsumeRandomLengthString(64);
+    if (in.coin()) {
+      const std::string text = in.bytes(64);
       driver.put_bytes(bytes, text);
       buffers = {{bytes, static_cast<uint32_t>(text.size()), false}};
     }
     driver.add(queue, buffers);
     driver.notify(queue);
-    if (in.ConsumeIntegralInRange(0, 15) == 0) driver.write(VIRTIO_MMIO_CONFIG + in.ConsumeIntegralInRange(0u, 64u), in.ConsumeIntegral<uint32_t>());
+    if (in.rarely(16)) driver.write(VIRTIO_MMIO_CONFIG + in.upto(64u), in.number<uint32_t>());
     if (driver.needs_reset()) driver.start(queues, features);
   }
 }
@@ -41,8 +41,8 @@ void drive(FuzzedDataProvider& in, DriverFake& driver, uint16_t queues, uint64_t
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  FuzzedDataProvider in(data, size);
-  if (in.ConsumeBool()) {
+  FuzzInput in(data, size);
+  if (in.coin()) {
     GuestMemory* memory = nullptr;
     BalloonDevice device([&memory](GuestAddr a, uint64_t n) {
       if (n == 0 || a.value % 4096 || n % 4096 || n > BalloonDevice::kMaxBytesPerKick) abort();

@@ -1,0 +1,304 @@
+#include "cli/app.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "cli/complete.h"
+#include "cli/exit_codes.h"
+
+#ifndef RAMET_VERSION
+#define RAMET_VERSION "0.1.0"
+#endif
+
+namespace ramet::cli {
+namespace {
+
+using Argument = CommandShape::Argument;
+
+constexpr const char* kDescription =
+    "ramet - sandboxes that fork while they run\n\n"
+    "A sandbox is a microVM with its own Linux kernel. `fork` copies a running one, RAM, processes and disk at one instant, in milliseconds.\n"
+    "Sandboxes are named by their id, the start of it, or the name given by --name.";
+
+std::string footer() {
+  std::string text =
+      "Examples:\n"
+      "  ramet machine start                          start the daemon on this computer\n"
+      "  ramet template build base                    make the template `base`, once\n"
+      "  ramet run base                               a sandbox; prints its id\n"
+      "  ramet run base --rm -- python3 -c 'print(1)' run one command in a fresh sandbox, then remove it\n"
+      "  ramet exec -t 3f                             a shell in the sandbox whose id starts with 3f\n"
+      "  ramet fork 3f -n 4                           four live copies\n"
+      "  ramet tree                                   who was forked from whom, and how far they went apart\n"
+      "  ramet cp results/ 3f:/home/user/             copy a directory in\n"
+      "\n"
+      "Which server: --url or RAMET_URL (unix:///PATH or http://HOST:PORT), else the local daemon's socket, else the machine that\n"
+      "`ramet machine start` started.\n"
+      "\n"
+      "Environment:\n"
+      "  RAMET_URL       server\n"
+      "  RAMET_STATE     where this client and `machine` keep things (default /var/lib/ramet for root, else ~/.local/share/ramet)\n"
+      "  RAMET_RUNTIME   where the local daemon's socket is (default /run/ramet for root, else $XDG_RUNTIME_DIR/ramet)\n"
+      "  RAMET_LIBEXEC   where templates/build and machine/machine are, when not beside this program\n"
+      "  NO_COLOR        no colours\n"
+      "\n"
+      "Exit status:\n";
+  for (const ExitRow& row : exit_rows()) {
+    char line[160];
+    snprintf(line, sizeof line, "  %-4d %.*s\n", row.status, static_cast<int>(row.meaning.size()), row.meaning.data());
+    text += line;
+  }
+  text.pop_back();
+  return text;
+}
+
+// Everything the parser writes into, and what is to be run.
+struct Line {
+  Session session;
+  RunOptions run;
+  ListOptions list;
+  ExecOptions exec;
+  CopyOptions copy;
+  ForkOptions fork;
+  KillOptions kill;
+  LogsOptions logs;
+  TemplateOptions templ;
+  std::string shell, ps_id;
+  std::vector<std::string> machine_words;
+  std::map<const CLI::App*, Argument> arguments;
+  std::function<Result<int>()> chosen;
+  bool before_command = false;  // errors of ramet itself are told apart from the command's status
+};
+
+CLI::App* add(Line& line, CLI::App& parent, const char* name, const char* what, const std::string& more, Argument argument,
+              std::function<Result<int>()> run) {
+  CLI::App* command = parent.add_subcommand(name, what);
+  if (!more.empty()) command->footer(more);
+  command->fallthrough();
+  line.arguments[command] = argument;
+  if (run) command->callback([&line, run] { line.chosen = run; });
+  return command;
+}
+
+void add_exec_options(CLI::App* command, ExecOptions& o) {
+  command->add_flag("-i,--interactive", o.interactive, "Pass standard input on");
+  command->add_flag("-t,--tty", o.terminal, "Give the command a terminal (and pass input on); without a command: the user's shell");
+  command->add_option("-e,--env", o.env, "NAME=VALUE for the command; may be repeated")->allow_extra_args(false);
+  command->add_option("-w,--cwd", o.cwd, "Start in this directory of the sandbox");
+  command->add_option("-u,--user", o.user, "Run as this user of the sandbox");
+  command->add_option("--timeout", o.timeout, "End the command and its children after this time (90s, 15m)");
+}
+
+void add_sandbox_commands(Line& line, CLI::App& app) {
+  Session& s = line.session;
+  CLI::App* run = add(line, app, "run", "Make a sandbox from a template, and run a command in it",
+                      "Without a command the id is printed. With one it runs as with `ramet exec`, and its status is returned.\n\n"
+                      "Examples:\n  ramet run base --name work --ttl 2h\n  ramet run base --rm -t\n"
+                      "  ramet run base --rm -- python3 -c 'print(40 + 2)'\n  tar c . | ramet run base --rm -i -- tar t",
+                      Argument::kTemplate, [&line, &s] { return cmd_run(s, line.run); });
+  run->add_option("template", line.run.template_name, "Template")->capture_default_str();
+  run->add_option("--template", line.run.template_name, "The same as an option");
+  run->add_option("--name", line.run.name, "A name; stored as the label `name`");
+  run->add_option("--label", line.run.labels, "KEY=VALUE; may be repeated")->allow_extra_args(false);
+  run->add_option("--ttl", line.run.ttl, "Remove it after this time (90s, 15m, 2h, 1d); 0: never");
+  run->add_option("--vcpus", line.run.vcpus, "Number of CPUs (default: the template's)");
+  run->add_option("--memory", line.run.memory, "Memory, 512M or 2G (default: the template's)");
+  run->add_flag("--rm", line.run.remove, "Remove the sandbox when the command has ended");
+  add_exec_options(run, line.run.exec);
+
+  CLI::App* ls = add(line, app, "ls", "List sandboxes", "", Argument::kNone, [&line, &s] { return cmd_ls(s, line.list); });
+  ls->add_option("--label", line.list.label, "Only those with this label, KEY or KEY=VALUE");
+
+  CLI::App* exec = add(line, app, "exec", "Run a command in a sandbox",
+                       "Output, exit status and signals are passed through; -i passes standard input, -t also a terminal with its size.\n"
+                       "Ramet's own failures exit with 125.\n\n"
+                       "Examples:\n  ramet exec 3f -- ls -l /\n  ramet exec -t 3f\n  ramet exec 3f -e N=3 -w /tmp -- sh -c 'echo $N; pwd'\n"
+                       "  cat data | ramet exec -i 3f -- wc -c",
+                       Argument::kSandbox, [&line, &s] { return cmd_exec(s, line.exec); });
+  exec->add_option("sandbox", line.exec.id, "Id, start of it, or name")->required();
+  exec->add_option("command", line.exec.command, "Command; write it after `--`");
+  exec->add_flag("-d,--detach", line.exec.detach, "Start it, print its pid, do not wait");
+  add_exec_options(exec, line.exec);
+
+  CLI::App* ps = add(line, app, "ps", "List the commands of a sandbox", "", Argument::kSandbox, [&line, &s] { return cmd_ps(s, line.ps_id); });
+  ps->add_option("sandbox", line.ps_id, "Id, start of it, or name")->required();
+
+  CLI::App* cp = add(line, app, "cp", "Copy a file or directory into or out of a sandbox",
+                     "A side in a sandbox is ID:/path; a relative path starts at /home/user. Onto a directory, or a path that ends with `/`,\n"
+                     "it is copied into it. Directories keep links, modes and times.\n\n"
+                     "Examples:\n  ramet cp script.py 3f:\n  ramet cp data/ 3f:/srv/\n  ramet cp 3f:/var/log/dpkg.log .",
+                     Argument::kSandboxOrFile, [&line, &s] { return cmd_cp(s, line.copy); });
+  cp->add_option("from", line.copy.from, "What")->required();
+  cp->add_option("to", line.copy.to, "Where to")->required();
+  cp->add_option("-u,--user", line.copy.user, "Act as this user of the sandbox");
+
+  CLI::App* fork = add(line, app, "fork", "Fork a running sandbox",
+                       "The copies start with the RAM, processes and disk of this instant; the sandbox itself goes on. Their ids are printed.\n\n"
+                       "Examples:\n  ramet fork 3f\n  ramet fork 3f -n 8 --ttl 10m --label try=2",
+                       Argument::kSandbox, [&line, &s] { return cmd_fork(s, line.fork); });
+  fork->add_option("sandbox", line.fork.id, "Id, start of it, or name")->required();
+  fork->add_option("-n,--count", line.fork.count, "Number of copies")->check(CLI::Range(1, 100))->capture_default_str();
+  fork->add_flag("--partial", line.fork.partial, "Keep the copies that started when others fail (exit status 1), instead of all or nothing");
+  fork->add_flag("--no-strict", line.fork.loose,
+                 "Do not freeze user processes around the instant: shorter pause, but branches may draw equal random numbers once");
+  fork->add_option("--ttl", line.fork.ttl, "Remove the copies after this time");
+  fork->add_option("--label", line.fork.labels, "KEY=VALUE for the copies (default: the parent's labels)")->allow_extra_args(false);
+
+  add(line, app, "tree", "Show who was forked from whom and how far they went apart",
+      "FORK is the fork itself, READY until the agent in the copy had confirmed its identity. RAM DIVERGED differs from the\n"
+      "template's image, RAM OWN is shared with no other branch, DISK OWN is the space of its own disk blocks.",
+      Argument::kNone, [&s] { return cmd_tree(s); });
+
+  CLI::App* kill = add(line, app, "kill", "End sandboxes and delete their disks", "Forks of them live on.\n\nExamples:\n  ramet kill 3f 9c\n  ramet kill --all",
+                       Argument::kSandbox, [&line, &s]() -> Result<int> {
+                         if (line.kill.ids.empty() && !line.kill.all)
+                           return fail(ErrorKind::kInvalid, "name the sandboxes to kill, or give --all");
+                         return cmd_kill(s, line.kill);
+                       });
+  kill->add_option("sandbox", line.kill.ids, "Ids, starts of them, or names");
+  kill->add_flag("--all", line.kill.all, "All of them");
+
+  CLI::App* logs = add(line, app, "logs", "Print a sandbox's console", "", Argument::kSandbox, [&line, &s] { return cmd_logs(s, line.logs); });
+  logs->add_option("sandbox", line.logs.id, "Id, start of it, or name")->required();
+  logs->add_flag("-f,--follow", line.logs.follow, "Go on with what is added");
+}
+
+void add_template_commands(Line& line, CLI::App& app) {
+  Session& s = line.session;
+  CLI::App* group = add(line, app, "template", "Build, list and remove templates", "", Argument::kNone, nullptr);
+  group->require_subcommand(1);
+  CLI::App* build = add(line, *group, "build", "Build a template from Debian packages and give it to the server",
+                        "Recipes are the folders in templates/. Nothing is installed or mounted on this computer. When the server has the same\n"
+                        "template already nothing is sent.\n\nExample:\n  ramet template build base",
+                        Argument::kTemplate, [&line, &s] { return cmd_template_build(s, line.templ); });
+  build->add_option("name", line.templ.name, "Name of the recipe and of the template")->required();
+  build->add_option("--output", line.templ.directory, "Keep the files here (default: STATE/built/NAME)");
+  build->add_flag("--fresh", line.templ.fresh, "Ask the Debian archive again, use no cache");
+  CLI::App* push = add(line, *group, "push", "Give a built template directory to the server", "", Argument::kFile,
+                       [&line, &s] { return cmd_template_push(s, line.templ); });
+  push->add_option("directory", line.templ.directory, "Directory with template.json, vmlinux, initrd, disk.img")->required();
+  push->add_option("--name", line.templ.name, "Another name than the one in template.json");
+  add(line, *group, "ls", "List templates", "", Argument::kNone, [&s] { return cmd_template_ls(s); });
+  CLI::App* rm = add(line, *group, "rm", "Remove templates; their sandboxes live on", "", Argument::kTemplate,
+                     [&line, &s] { return cmd_template_rm(s, line.templ); });
+  rm->add_option("name", line.templ.names, "Templates")->required();
+}
+
+void add_machine_commands(Line& line, CLI::App& app) {
+  Session& s = line.session;
+  CLI::App* group = add(line, app, "machine", "Start and stop the daemon on this computer",
+                        "Where KVM is usable the daemon runs natively; elsewhere in an emulated host (QEMU), slower, with the same code.",
+                        Argument::kNone, nullptr);
+  group->require_subcommand(1);
+  const std::pair<const char*, const char*> commands[] = {{"start", "Start it and wait until it answers"}, {"stop", "Stop it"},
+                                                          {"status", "Is it running, and where"},          {"logs", "The daemon's log"},
+                                                          {"console", "The emulated host's console"},      {"exec", "Run a command in the emulated host"}};
+  for (const auto& [name, what] : commands) {
+    CLI::App* command = add(line, *group, name, what, "", Argument::kNone, [&line, &s, n = std::string(name)] {
+      line.machine_words.insert(line.machine_words.begin(), n);
+      return cmd_machine(s, line.machine_words);
+    });
+    command->add_option("words", line.machine_words, "Passed on to machine/machine");
+    command->allow_extras();
+    command->final_callback([&line, command] {
+      for (const std::string& extra : command->remaining()) line.machine_words.push_back(extra);
+    });
+  }
+}
+
+CommandShape shape_of(const Line& line, const CLI::App& app) {
+  CommandShape shape;
+  shape.name = app.get_name();
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& l : option->get_lnames()) shape.options.push_back("--" + l);
+    for (const std::string& c : option->get_snames()) shape.options.push_back("-" + c);
+  }
+  const auto found = line.arguments.find(&app);
+  if (found != line.arguments.end()) shape.argument = found->second;
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) shape.commands.push_back(shape_of(line, *sub));
+  return shape;
+}
+
+std::vector<std::string> names_from(Session& session, const char* target, const char* list, const char* field) {
+  std::vector<std::string> names;
+  const Result<const ApiClient*> api = session.api();
+  if (!api) return names;
+  const Result<boost::json::value> answer = (*api)->call("GET", target);
+  if (!answer) return names;
+  for (const boost::json::value& v : answer->at(list).as_array()) names.emplace_back(v.at(field).as_string());
+  return names;
+}
+
+int print_candidates(Line& line, const CLI::App& app, const std::vector<std::string>& words) {
+  const CompletionSources sources{[&line] { return names_from(line.session, "/v1/sandboxes", "sandboxes", "id"); },
+                                  [&line] { return names_from(line.session, "/v1/templates", "templates", "name"); }};
+  for (const std::string& candidate : complete(shape_of(line, app), words, sources)) printf("%s\n", candidate.c_str());
+  return 0;
+}
+
+// Splits off what comes after the first `--`: it belongs to the command in the sandbox, whatever it looks like.
+std::vector<std::string> split_command(std::vector<std::string>& words) {
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  if (dashes == words.end()) return {};
+  std::vector<std::string> command(dashes + 1, words.end());
+  words.erase(dashes, words.end());
+  return command;
+}
+
+}  // namespace
+
+int run_app(const std::vector<std::string>& all_words) {
+  Line line;
+  CLI::App app{kDescription, "ramet"};
+  app.footer(footer());
+  app.get_formatter()->column_width(36);
+  app.set_version_flag("--version", std::string("ramet ") + RAMET_VERSION);
+  app.require_subcommand(1);
+  app.add_option("--url", line.session.url, "Server: unix:///PATH or http://HOST:PORT");
+  app.add_flag("--json", line.session.json, "Print what the server answers as JSON");
+  app.add_flag("-q,--quiet", line.session.quiet, "No words on stderr except errors");
+  add_sandbox_commands(line, app);
+  add_template_commands(line, app);
+  add_machine_commands(line, app);
+  add(line, app, "doctor", "Check what this computer offers and what is missing", "", Argument::kNone, [&line] { return cmd_doctor(line.session); });
+  CLI::App* completion =
+      add(line, app, "completion", "Print the completion script of a shell",
+          "  bash: eval \"$(ramet completion bash)\"\n  zsh:  eval \"$(ramet completion zsh)\"\n  fish: ramet completion fish > "
+          "~/.config/fish/completions/ramet.fish",
+          Argument::kShell, [&line] { return cmd_completion(line.shell); });
+  completion->add_option("shell", line.shell, "bash, zsh or fish")->required();
+
+  std::vector<std::string> words = all_words;
+  if (!words.empty() && words.front() == "__complete")
+    return print_candidates(line, app, std::vector<std::string>(words.begin() + 1, words.end()));
+  const std::vector<std::string> command = split_command(words);
+  try {
+    std::reverse(words.begin(), words.end());  // as CLI11 wants a vector
+    app.parse(words);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : kExitUsage;
+  }
+  line.exec.command.insert(line.exec.command.end(), command.begin(), command.end());
+  line.run.exec.command = command;
+  if (!command.empty() && !line.machine_words.empty()) line.machine_words.push_back("--");
+  line.machine_words.insert(line.machine_words.end(), command.begin(), command.end());
+  line.exec.interactive = line.exec.interactive || line.exec.terminal;
+  line.run.exec.interactive = line.run.exec.interactive || line.run.exec.terminal;
+
+  const bool passes_status = app.got_subcommand("exec") || (app.got_subcommand("run") && !command.empty());
+  try {
+    const Result<int> status = line.chosen();
+    if (status) return *status;
+    line.session.print_error(status.error());
+    return passes_status && status.error().kind() != ErrorKind::kInvalid ? kExitBeforeCommand : exit_status(status.error().kind());
+  } catch (const boost::system::system_error& e) {  // a field of an answer is missing or of another type
+    line.session.print_error(Error(ErrorKind::kCorrupt, std::string("the server's answer is not what this version of ramet expects: ") + e.what()));
+  } catch (const std::out_of_range& e) {
+    line.session.print_error(Error(ErrorKind::kCorrupt, std::string("the server's answer is not what this version of ramet expects: ") + e.what()));
+  }
+  return exit_status(ErrorKind::kCorrupt);
+}
+
+}  // namespace ramet::cli

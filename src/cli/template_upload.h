@@ -1,0 +1,17 @@
+// cli/template_upload.h - one file of a template on its way to the server: compressed while it goes, holes not read.
+// Not here: template.json and the commit (cmd_template.cc). Thread: one.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/result.h"
+#include "cli/api_client.h"
+
+namespace ramet::cli {
+
+// Calls `progress` with the number of bytes of the file that are done.
+Status upload_template_file(const ApiClient& api, const std::string& name, const std::string& file, const std::string& path,
+                            const std::function<void(uint64_t)>& progress);
+
+}  // namespace ramet::cli

@@ -41,6 +41,8 @@ class EventLoop {
   // In a forked child, outside run(): forgets every watch, timer and queued work of the parent and begins anew in place. Never calls
   // epoll_ctl on the inherited epoll: that would take the parent's watches away.
   Status after_fork();
+  // Its own two, for the list of those to keep.
+  std::vector<int> descriptors() const { return {epoll_.get(), wake_.get()}; }
   // One round, for loops inside loops (quiesce) and tests: handles what is ready, waits at most until the deadline for the first.
   void run_once(Deadline deadline);
 

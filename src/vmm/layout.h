@@ -44,6 +44,7 @@ inline constexpr uint8_t kResetValue = 0x01;
 inline constexpr uint8_t kSleepTypeS5 = 5;            // \_S5 = Package() {5, 0, 0, 0}
 
 inline constexpr uint64_t kDebugPort = 0x5f0;  // 4 ports wide; only when asked for at bootstrap
+inline constexpr uint64_t kDebugPortCount = 4;
 
 inline constexpr uint64_t kTssAddress = 0xfffbd000;  // KVM_SET_TSS_ADDR: three pages, Intel hosts only
 inline constexpr uint64_t kIdentityMapAddress = 0xfffbc000;

@@ -1,0 +1,38 @@
+#include "vmm/fork.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace ramet::vmm {
+namespace {
+
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+
+TEST(KeepOnly, ClosesEverythingElse) {
+  const pid_t pid = ::fork();
+  ASSERT_GE(pid, 0);
+  if (pid == 0) {
+    const int a = ::open("/dev/null", O_RDONLY), b = ::open("/dev/null", O_RDONLY), c = ::dup2(a, 900);
+    const bool done = keep_only({2, b, b, -1}).has_value();
+    ::_exit(done && is_open(b) && is_open(2) && !is_open(a) && !is_open(c) && !is_open(0) ? 0 : 1);
+  }
+  int status = 1;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Branch, ChildIsKnownByPidfdAndLeavesNoZombie) {
+  ignore_child_exits();
+  Result<Branch> b = branch();
+  ASSERT_TRUE(b);
+  if (b->is_child()) ::_exit(0);
+  pollfd p{b->pidfd.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&p, 1, 5000), 1);
+  EXPECT_EQ(::waitpid(b->pid, nullptr, 0), -1);
+}
+
+}  // namespace
+}  // namespace ramet::vmm

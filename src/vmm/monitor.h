@@ -1,0 +1,101 @@
+// vmm/monitor.h - the process around one machine: bootstrap, main loop, requests of the daemon, fork, end.
+//
+//   started --Bootstrap--> booting --> running | zygote (image mapped, executes nothing)
+//   forked  --ChildSetup--> restoring --> running          any failure before Ready: Failed, exit 1
+//   before Commit: hang-up of the bootstrap socket = exit        after Commit: lives on its listening socket
+//
+// A fork is done by the main loop, never inside a callback: the child goes on in the same loop with fresh insides, so that the
+// stack does not grow from generation to generation.
+// Thread: the event loop's; machine callbacks come from vCPU threads and are posted to it. Owner: main.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "kvm/kvm.h"
+#include "vmm/control/codec.h"
+#include "vmm/control/server.h"
+#include "vmm/event_loop.h"
+#include "vmm/fork.h"
+#include "vmm/machine.h"
+
+namespace ramet::vmm {
+
+class Monitor {
+ public:
+  explicit Monitor(std::unique_ptr<EventLoop> loop);
+  ~Monitor();
+
+  // Reads Bootstrap from the socket, builds the machine, answers Ready. An error was reported as Failed already.
+  Status start(UniqueFd bootstrap_socket);
+  // Until the machine ends, or the daemon ends it. The exit code.
+  int run();
+
+ private:
+  struct ForkPlan {
+    control::Server::Ticket ticket;
+    struct Child {
+      std::string id;
+      UniqueFd bootstrap;
+    };
+    std::vector<Child> children;
+    Milliseconds quiesce_limit{};
+    Forked answer;  // times so far
+    bool was_standing = false;
+  };
+
+  enum class Side { kParent, kChild };
+
+  // start (monitor_start.cc)
+  Status build_from(const Bootstrap& bootstrap, control::ReceivedFds& fds);
+  Status build_from_kernel(const Bootstrap& bootstrap, control::ReceivedFds& fds, UniqueFd console);
+  Status create_machine(std::unique_ptr<GuestRam> ram, Machine::Options options, UniqueFd console);
+  Status discover_msrs();
+  Status watch_bootstrap();
+  void on_bootstrap_event();
+  Ready describe() const;
+  Status report(BootstrapReply reply);
+
+  // requests (monitor.cc)
+  void on_request(control::Server::Ticket ticket, const Request& request, control::ReceivedFds fds);
+  Status pause();
+  Status resume();
+  Stats stats() const;
+  void set_machine_going();
+  void finish(const std::string& reason, const std::string& detail);
+
+  // fork, parent side (monitor_fork.cc)
+  Result<ForkPlan> plan_fork(control::Server::Ticket ticket, const Fork& request, control::ReceivedFds& fds);
+  void perform_fork();
+  Side branch_directly(ForkPlan& plan);
+  Side branch_through_frozen_child(ForkPlan& plan);
+  void parent_goes_on(ForkPlan& plan);
+  void await_frozen_child(ForkPlan plan, UniqueFd report, UniqueFd pidfd);
+  // fork, child side
+  Side be_frozen_child(ForkPlan& plan, UniqueFd report);
+  void become_child(ForkPlan& plan, size_t index);
+  void let_go_of_parent(const std::vector<int>& also_keep);
+  Status grow(int64_t forked_at_ns);
+  Status adopt_setup(const ChildSetup& setup, control::ReceivedFds& fds);
+
+  std::unique_ptr<EventLoop> loop_;
+  control::Server server_;
+  UniqueFd bootstrap_;
+  bool committed_ = false;
+  bool start_on_commit_ = false;
+  std::optional<kvm::System> system_;
+  std::unique_ptr<Machine> machine_;
+  std::string sandbox_id_;
+  uint32_t generation_ = 0;          // forks since boot or image
+  uint32_t forks_since_rebase_ = 0;  // length of the chain to ancestors' memory
+  bool paused_ = false;              // PauseVm or Capture
+  bool from_image_ = false;          // a zygote, or a child of one that was not restored yet
+  std::optional<ForkPlan> fork_;     // set by a request, taken by the main loop
+  std::optional<int> exit_code_;
+};
+
+}  // namespace ramet::vmm

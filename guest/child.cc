@@ -1,6 +1,7 @@
 #include "child.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -137,6 +138,7 @@ Status execute(const Program& program, const std::map<std::string, std::string>&
 Status become_program(const abi::Exec& exec, const std::string& sandbox_id, const ChildStreams& streams) {
   if (::setsid() < 0) return fail_errno("setsid");
   reset_signals();
+  ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // ours are so already; what init's caller left open is not
   TRY_ASSIGN(const User user, find_user(exec.user()));
   TRY(take_streams(streams, user));
   drop_privileges_of_the_agent();

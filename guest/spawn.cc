@@ -78,6 +78,16 @@ Result<Streams> open_streams(const abi::Exec& exec) {
   return s;
 }
 
+}  // namespace
+
+Status set_window_size(int terminal, const abi::WindowSize& size) {
+  winsize ws{};
+  ws.ws_row = static_cast<unsigned short>(std::clamp<uint32_t>(size.rows(), 1, 10000));
+  ws.ws_col = static_cast<unsigned short>(std::clamp<uint32_t>(size.cols(), 1, 10000));
+  if (::ioctl(terminal, TIOCSWINSZ, &ws) < 0) return fail_errno("set the size of a terminal");
+  return {};
+}
+
 Status validate(const abi::Exec& exec) {
   if (exec.argv_size() > 0 && !exec.shell().empty()) return fail(ErrorKind::kInvalid, "exec: both argv and shell are given");
   if (exec.argv_size() == 0 && exec.shell().empty() && !exec.has_pty())
@@ -92,16 +102,6 @@ Status validate(const abi::Exec& exec) {
     zero = zero || has_zero(name) || has_zero(value);
   }
   if (zero) return fail(ErrorKind::kInvalid, "exec: a zero byte in an argument, variable, user or directory");
-  return {};
-}
-
-}  // namespace
-
-Status set_window_size(int terminal, const abi::WindowSize& size) {
-  winsize ws{};
-  ws.ws_row = static_cast<unsigned short>(std::clamp<uint32_t>(size.rows(), 1, 10000));
-  ws.ws_col = static_cast<unsigned short>(std::clamp<uint32_t>(size.cols(), 1, 10000));
-  if (::ioctl(terminal, TIOCSWINSZ, &ws) < 0) return fail_errno("set the size of a terminal");
   return {};
 }
 

@@ -33,6 +33,9 @@ struct StartFailure {
   char message[240];
 };
 
+// Errors: kInvalid (nothing to run, both ways to run it, a zero byte, a name that cannot be a variable).
+Status validate(const abi::Exec& exec);
+
 // `users` is null where there are no cgroups of ours. Errors: kInvalid (see validate), else by errno.
 Result<Spawned> spawn(const abi::Exec& exec, const std::string& sandbox_id, UserTasks* users);
 

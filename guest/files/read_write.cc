@@ -9,6 +9,7 @@
 #include <array>
 #include <climits>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 
 #include "base/file.h"
@@ -62,12 +63,12 @@ Status write_in_place(const abi::WriteFile& request, int flags, Channel& channel
   TRY_ASSIGN(const UniqueFd file, open_file(request.path(), O_WRONLY | O_NOCTTY | flags, mode));
   uint64_t offset = request.offset();
   const bool positioned = request.mode() == abi::WRITE_AT;
-  TRY(receive_contents(channel, [&](std::string_view bytes) -> Status {
-    if (!positioned) return write_all(file.get(), as_bytes(bytes));
-    TRY(pwrite_all(file.get(), as_bytes(bytes), offset));
+  const auto write = [&](std::string_view bytes) {
+    const Status written = positioned ? pwrite_all(file.get(), as_bytes(bytes), offset) : write_all(file.get(), as_bytes(bytes));
     offset += bytes.size();
-    return {};
-  }));
+    return written;
+  };
+  TRY(receive_contents(channel, write));
   if (request.permissions() && ::fchmod(file.get(), mode) < 0) return fail_errno("set the mode of " + request.path());
   if (::fsync(file.get()) < 0 && errno != EINVAL && errno != EROFS) return fail_errno("sync " + request.path());
   return set_file_answer(file.get(), request.path(), answer);

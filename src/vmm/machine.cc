@@ -13,26 +13,29 @@ thread_local unsigned t_vcpu = 0;
 
 }  // namespace
 
-Machine::Machine(std::unique_ptr<GuestRam> ram, Options options, UniqueFd console, Callbacks callbacks)
+Machine::Machine(Parts parts, Options options, Callbacks callbacks)
     : options_(options),
       callbacks_(std::move(callbacks)),
-      ram_(std::move(ram)),
-      console_(std::move(console)),
+      ram_(std::move(parts.ram)),
+      console_(std::move(parts.console)),
       ioapic_([this](uint64_t address, uint32_t data) { send_message(address, data); }),
       serial_([this](char c) { console_.append(c); }, edge(layout::kSerialGsi)),
       power_([this](PowerAction a) { end(a == PowerAction::kOff ? "poweroff" : "reset", "asked for by the guest"); },
              edge(layout::kPowerButtonGsi)),
-      generation_id_(ram_->memory(), edge(layout::kGenerationIdGsi)) {}
+      generation_id_(ram_->memory(), edge(layout::kGenerationIdGsi)),
+      disk_(std::move(parts.disk)),
+      balloon_([this](GuestAddr address, uint64_t length) { return ram_->drop(address, length); }) {}
 
 Machine::~Machine() {
   if (vcpus_) vcpus_->end();  // before the devices their exits reach
 }
 
-Result<std::unique_ptr<Machine>> Machine::create(std::unique_ptr<GuestRam> ram, Options options, UniqueFd console, Callbacks callbacks) {
+Result<std::unique_ptr<Machine>> Machine::create(Parts parts, Options options, EventLoop& loop, Callbacks callbacks) {
   if (options.vcpus < 1 || options.vcpus > layout::kMaxVcpus)
     return fail(ErrorKind::kInvalid, std::to_string(options.vcpus) + " vCPUs, the limits are 1 and " + std::to_string(layout::kMaxVcpus));
-  std::unique_ptr<Machine> machine(new Machine(std::move(ram), options, std::move(console), std::move(callbacks)));
+  std::unique_ptr<Machine> machine(new Machine(std::move(parts), options, std::move(callbacks)));
   TRY(machine->connect_buses());
+  machine->use_loop(loop);
   return machine;
 }
 
@@ -40,15 +43,17 @@ Status Machine::connect_buses() {
   TRY(mmio_.add(layout::kIoapicBase, layout::kIoapicWindow, &ioapic_));
   TRY(ports_.add(layout::kSerialPort, 8, &serial_));
   TRY(ports_.add(layout::kPowerPorts, layout::kPowerPortCount, &power_));
+  if (disk_) TRY(attach(layout::kBlockSlot, disk_->device()));
+  TRY(attach(layout::kVsockSlot, vsock_));
+  TRY(attach(layout::kRngSlot, rng_));
+  TRY(attach(layout::kBalloonSlot, balloon_));
   if (!options_.debug_port) return {};
   debug_port_ = std::make_unique<DebugPort>([this](uint32_t word) { callbacks_.debug_word(t_vcpu, word); });
   return ports_.add(layout::kDebugPort, layout::kDebugPortCount, debug_port_.get());
 }
 
-Status Machine::attach(layout::VirtioSlot slot, std::unique_ptr<VirtioDevice> device) {
-  if (transports_[slot]) return fail(ErrorKind::kExists, "virtio slot " + std::to_string(slot) + " is taken");
-  devices_[slot] = std::move(device);
-  transports_[slot] = std::make_unique<MmioTransport>(ram_->memory(), *devices_[slot], edge(layout::virtio_gsi(slot)));
+Status Machine::attach(layout::VirtioSlot slot, VirtioDevice& device) {
+  transports_[slot] = std::make_unique<MmioTransport>(ram_->memory(), device, edge(layout::virtio_gsi(slot)));
   return mmio_.add(layout::virtio_base(slot), layout::kVirtioWindow, transports_[slot].get());
 }
 
@@ -147,7 +152,40 @@ int64_t Machine::wait_entered_ns() const {
   return at;
 }
 
-std::vector<int> Machine::descriptors_to_keep() const { return ram_->descriptors(); }
+std::vector<int> Machine::descriptors_to_keep() const {
+  std::vector<int> out = ram_->descriptors();
+  if (!disk_) return out;
+  const std::vector<int> disk = disk_->descriptors();
+  out.insert(out.end(), disk.begin(), disk.end());
+  return out;
+}
+
+VmState Machine::save() const {
+  VmState s;
+  s.memory_bytes = ram_->size_bytes();
+  s.clock = cpu_state_.clock;
+  s.vcpus = cpu_state_.vcpus;
+  s.ioapic = ioapic_.save();
+  s.serial = serial_.save();
+  for (const std::unique_ptr<MmioTransport>& t : transports_) s.virtio.push_back(t ? t->save() : std::string());
+  return s;
+}
+
+Status Machine::load(VmState state) {
+  if (state.virtio.size() != transports_.size())
+    return fail(ErrorKind::kCorrupt, "saved state has " + std::to_string(state.virtio.size()) + " virtio slots, this machine has " +
+                                         std::to_string(transports_.size()));
+  ioapic_.restore(state.ioapic);
+  serial_.restore(state.serial);
+  for (size_t i = 0; i < transports_.size(); i++) {
+    if (state.virtio[i].empty() != (transports_[i] == nullptr))
+      return fail(ErrorKind::kCorrupt, "saved state and machine differ in virtio slot " + std::to_string(i) + " (a disk is missing or too many)");
+    if (transports_[i]) TRY(transports_[i]->restore(state.virtio[i]));
+  }
+  cpu_state_ = {std::move(state.vcpus), state.clock};
+  quiesced_ = true;
+  return {};
+}
 
 void Machine::send_message(uint64_t address, uint32_t data) {
   // No LAPIC takes it while the guest has not set itself up: the interrupt is lost, as on hardware.

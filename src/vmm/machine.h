@@ -22,24 +22,24 @@
 #include "base/result.h"
 #include "kvm/kvm.h"
 #include "vmm/bus.h"
+#include "vmm/devices/balloon/device.h"
+#include "vmm/devices/block/disk.h"
 #include "vmm/devices/debug_port/device.h"
 #include "vmm/devices/ioapic/device.h"
 #include "vmm/devices/power/device.h"
+#include "vmm/devices/rng/device.h"
 #include "vmm/devices/serial/console_log.h"
 #include "vmm/devices/serial/device.h"
 #include "vmm/devices/vmgenid/device.h"
+#include "vmm/devices/vsock/device.h"
+#include "vmm/event_loop.h"
 #include "vmm/layout.h"
 #include "vmm/memory/guest_ram.h"
+#include "vmm/snapshot/vmstate.h"
 #include "vmm/vcpu_set.h"
 #include "vmm/virtio/mmio.h"
 
 namespace ramet::vmm {
-
-// What the KVM objects hold, at one instant.
-struct CpuState {
-  std::vector<kvm::VcpuState> vcpus;
-  kvm::ClockState clock;
-};
 
 // How a machine ended by itself.
 struct EndOfMachine {
@@ -58,12 +58,14 @@ class Machine {
     std::function<void(EndOfMachine)> ended;                         // at most once
     std::function<void(unsigned vcpu, uint32_t word)> debug_word;
   };
-  // Errors: kInvalid (number of vCPUs).
-  static Result<std::unique_ptr<Machine>> create(std::unique_ptr<GuestRam> ram, Options options, UniqueFd console, Callbacks callbacks);
+  struct Parts {
+    std::unique_ptr<GuestRam> ram;
+    std::unique_ptr<Disk> disk;  // may be absent
+    UniqueFd console;            // may be absent
+  };
+  // Requires: loop outlives it.   Errors: kInvalid (number of vCPUs).
+  static Result<std::unique_ptr<Machine>> create(Parts parts, Options options, EventLoop& loop, Callbacks callbacks);
   ~Machine();
-
-  // Before build().
-  Status attach(layout::VirtioSlot slot, std::unique_ptr<VirtioDevice> device);
 
   // VM, memory slots, interrupt controller, vCPUs; in the order that is cheap.   Requires: system outlives the machine.
   Status build(const kvm::System& system);
@@ -79,19 +81,24 @@ class Machine {
   bool standing() const { return !running_; }
   bool ended() const { return ended_.load(); }
 
-  // In a forked child, first thing: no VM, no threads, fresh device internals.
+  // In a forked child, first thing: no VM, no threads, fresh device internals; the event loop is not used any more.
   void after_fork();
-  // For a machine made from an image instead of by stand_still().
-  void set_cpu_state(CpuState state) { cpu_state_ = std::move(state); }
-  const CpuState& cpu_state() const { return cpu_state_; }
+  // Then, once the loop is a new one.
+  void use_loop(EventLoop& loop) { vsock_.use_loop(loop); }
+
+  // Everything but RAM and disk, for another process.   Requires: standing.
+  VmState save() const;
+  // Fills a machine that was just created.   Errors: kCorrupt.
+  Status load(VmState state);
 
   GuestRam& ram() const { return *ram_; }
   ConsoleLog& console() { return console_; }
   DebugPort* debug_port() { return debug_port_.get(); }
   const PowerControl& power() const { return power_; }
-  Ioapic& ioapic() { return ioapic_; }
-  Serial& serial() { return serial_; }
-  MmioTransport* transport(layout::VirtioSlot slot) { return transports_[slot].get(); }
+  Disk* disk() const { return disk_.get(); }
+  VsockDevice& vsock() { return vsock_; }
+  const VsockDevice& vsock() const { return vsock_; }
+  const BalloonDevice& balloon() const { return balloon_; }
   const Options& options() const { return options_; }
   uint64_t exits() const { return vcpus_ ? vcpus_->exits() : 0; }
   int64_t stopped_at_ns() const { return vcpus_ ? vcpus_->stopped_at_ns() : 0; }
@@ -101,8 +108,14 @@ class Machine {
   std::vector<int> descriptors_to_keep() const;
 
  private:
-  Machine(std::unique_ptr<GuestRam> ram, Options options, UniqueFd console, Callbacks callbacks);
+  // What the KVM objects hold, at one instant.
+  struct CpuState {
+    std::vector<kvm::VcpuState> vcpus;
+    kvm::ClockState clock;
+  };
+  Machine(Parts parts, Options options, Callbacks callbacks);
   Status connect_buses();
+  Status attach(layout::VirtioSlot slot, VirtioDevice& device);
   Status stop_and_save(Deadline deadline);
   bool on_exit(unsigned vcpu, kvm::Exit& exit);
   void on_port(const kvm::Exit& exit);
@@ -123,12 +136,15 @@ class Machine {
   PowerControl power_;
   VmGenerationId generation_id_;
   std::unique_ptr<DebugPort> debug_port_;
-  std::array<std::unique_ptr<VirtioDevice>, layout::kVirtioSlots> devices_;
+  std::unique_ptr<Disk> disk_;
+  VsockDevice vsock_;
+  RngDevice rng_;
+  BalloonDevice balloon_;
   std::array<std::unique_ptr<MmioTransport>, layout::kVirtioSlots> transports_;
 
   kvm::Vm vm_;
   std::unique_ptr<VcpuSet> vcpus_;  // absent without a VM
-  CpuState cpu_state_;              // valid while standing after stand_still() or set_cpu_state()
+  CpuState cpu_state_;              // valid while standing after stand_still() or load()
   bool running_ = false;
   bool quiesced_ = false;
   std::atomic<bool> ended_{false};

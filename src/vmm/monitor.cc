@@ -1,10 +1,12 @@
 #include "vmm/monitor.h"
 
+#include "base/file.h"
 #include "base/log.h"
 
 namespace ramet::vmm {
 namespace {
 constexpr Milliseconds kPauseLimit{2000};
+constexpr Milliseconds kConnectLimit{5000};
 constexpr std::chrono::seconds kFarewellLimit{1};
 }  // namespace
 
@@ -41,6 +43,15 @@ void Monitor::on_request(control::Server::Ticket ticket, const Request& request,
       if (!plan) return server_.respond_error(ticket, plan.error());
       fork_ = *std::move(plan);
       return loop_->stop();  // the main loop performs it
+    }
+    case Op::kConnect:
+      return connect(ticket, request.connect());
+    case Op::kCapture: {
+      Result<Captured> captured = capture(request.capture(), fds);
+      if (!captured) return server_.respond_error(ticket, captured.error());
+      Response response;
+      *response.mutable_captured() = *std::move(captured);
+      return server_.respond(ticket, std::move(response));
     }
     case Op::kPause:
       return answer(pause());
@@ -81,9 +92,46 @@ Status Monitor::pause() {
 
 Status Monitor::resume() {
   if (!paused_) return fail(ErrorKind::kConflict, "the machine is not paused");
+  if (captured_) return fail(ErrorKind::kConflict, "the machine was captured: its disk is frozen");
   paused_ = false;
   set_machine_going();
   return {};
+}
+
+void Monitor::connect(control::Server::Ticket ticket, const Connect& request) {
+  if (machine_->standing()) return server_.respond_error(ticket, Error(ErrorKind::kConflict, "the machine does not run"));
+  const Milliseconds limit = request.deadline_ms() ? Milliseconds(request.deadline_ms()) : kConnectLimit;
+  machine_->vsock().connect(request.port(), deadline_after(limit), [this, ticket](Result<UniqueFd> stream) {
+    if (!stream) return server_.respond_error(ticket, stream.error());
+    Response response;
+    control::FdsToSend fds;
+    response.mutable_connected()->set_stream_fd(fds.add(stream->get()));
+    server_.respond(ticket, std::move(response), fds.fds());
+  });
+}
+
+Result<Captured> Monitor::capture(const Capture& request, control::ReceivedFds& fds) {
+  TRY_ASSIGN(const UniqueFd state_file, fds.take(request.vmstate_fd(), "vmstate"));
+  TRY_ASSIGN(const UniqueFd even, fds.take(request.memory_even_fd(), "even memory file"));
+  TRY_ASSIGN(const UniqueFd odd, fds.take(request.memory_odd_fd(), "odd memory file"));
+  if (from_image_) return fail(ErrorKind::kConflict, "a machine that never ran is its image already");
+  TRY(pause());
+  captured_ = true;
+  Captured out;
+  if (Disk* disk = machine_->disk()) {
+    TRY_ASSIGN(const bool frozen, disk->freeze());
+    if (frozen) out.add_frozen_disks(disk->id());
+  }
+  TRY_ASSIGN(GuestRam::Captured ram, machine_->ram().capture(even.get(), odd.get()));
+  VmState state = machine_->save();
+  state.zeros = std::move(ram.zeros);
+  state.cpu_model = system_->cpu_model();
+  state.generation = generation_;
+  const std::string bytes = encode_vmstate(state);
+  TRY(pwrite_all(state_file.get(), as_bytes(bytes), 0));
+  out.set_vmstate_bytes(bytes.size());
+  out.set_stored_bytes(ram.stored_bytes);
+  return out;
 }
 
 Stats Monitor::stats() const {
@@ -91,6 +139,14 @@ Stats Monitor::stats() const {
   s.set_generation(generation_);
   s.set_exits(machine_->exits());
   s.set_console_bytes(machine_->console().total_bytes());
+  s.set_vsock_connections(machine_->vsock().metrics().connections);
+  s.set_balloon_reported_bytes(machine_->balloon().metrics().reported_bytes);
+  if (const Disk* disk = machine_->disk()) {
+    s.set_block_reads(disk->metrics().reads);
+    s.set_block_writes(disk->metrics().writes);
+    s.set_block_flushes(disk->metrics().flushes);
+    s.set_overlay_blocks(disk->overlay_blocks());
+  }
   return s;
 }
 

@@ -43,6 +43,7 @@ class Monitor {
       UniqueFd bootstrap;
     };
     std::vector<Child> children;
+    std::optional<OverlayDescriptors> next_overlay;  // the parent's, used only if the present one is frozen
     Milliseconds quiesce_limit{};
     Forked answer;  // times so far
     bool was_standing = false;
@@ -52,8 +53,9 @@ class Monitor {
 
   // start (monitor_start.cc)
   Status build_from(const Bootstrap& bootstrap, control::ReceivedFds& fds);
-  Status build_from_kernel(const Bootstrap& bootstrap, control::ReceivedFds& fds, UniqueFd console);
-  Status create_machine(std::unique_ptr<GuestRam> ram, Machine::Options options, UniqueFd console);
+  Status build_from_kernel(const Bootstrap& bootstrap, control::ReceivedFds& fds, Machine::Parts parts);
+  Status build_from_image(const Bootstrap& bootstrap, control::ReceivedFds& fds, Machine::Parts parts);
+  Status create_machine(Machine::Parts parts, Machine::Options options);
   Status discover_msrs();
   Status watch_bootstrap();
   void on_bootstrap_event();
@@ -64,6 +66,8 @@ class Monitor {
   void on_request(control::Server::Ticket ticket, const Request& request, control::ReceivedFds fds);
   Status pause();
   Status resume();
+  void connect(control::Server::Ticket ticket, const Connect& request);
+  Result<Captured> capture(const Capture& request, control::ReceivedFds& fds);
   Stats stats() const;
   void set_machine_going();
   void finish(const std::string& reason, const std::string& detail);
@@ -71,6 +75,7 @@ class Monitor {
   // fork, parent side (monitor_fork.cc)
   Result<ForkPlan> plan_fork(control::Server::Ticket ticket, const Fork& request, control::ReceivedFds& fds);
   void perform_fork();
+  Status freeze_disk(ForkPlan& plan);
   Side branch_directly(ForkPlan& plan);
   Side branch_through_frozen_child(ForkPlan& plan);
   void parent_goes_on(ForkPlan& plan);
@@ -93,6 +98,8 @@ class Monitor {
   uint32_t generation_ = 0;          // forks since boot or image
   uint32_t forks_since_rebase_ = 0;  // length of the chain to ancestors' memory
   bool paused_ = false;              // PauseVm or Capture
+  bool captured_ = false;            // its disk is frozen: it never runs again
+  bool disk_read_only_ = false;
   bool from_image_ = false;          // a zygote, or a child of one that was not restored yet
   std::optional<ForkPlan> fork_;     // set by a request, taken by the main loop
   std::optional<int> exit_code_;

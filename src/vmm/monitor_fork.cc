@@ -17,6 +17,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "vmm/disk_setup.h"
 #include "vmm/monitor.h"
 
 namespace ramet::vmm {
@@ -44,6 +45,12 @@ Result<Monitor::ForkPlan> Monitor::plan_fork(control::Server::Ticket ticket, con
     plan.children.push_back({child.sandbox_id(), std::move(bootstrap)});
     plan.answer.add_children()->set_sandbox_id(child.sandbox_id());
   }
+  if (request.parent_disks_size() > 0 && request.parent_disks(0).has_writable()) {
+    TRY_ASSIGN(plan.next_overlay, take_overlay(request.parent_disks(0).writable(), fds));
+  }
+  const Disk* disk = machine_->disk();
+  if (disk && !disk->writable_id().empty() && !plan.next_overlay)
+    return fail(ErrorKind::kInvalid, "the fork brings no next overlay for disk " + disk->id());
   plan.answer.set_requested_at_ns(monotonic_ns());
   return plan;
 }
@@ -59,14 +66,34 @@ void Monitor::perform_fork() {
     return;
   }
   plan.answer.set_stopped_at_ns(machine_->stopped_at_ns());
+  const Status frozen = freeze_disk(plan);
+  if (!frozen) {
+    if (!plan.was_standing) machine_->go_on();
+    server_.respond_error(plan.ticket, frozen.error());
+    return;
+  }
   plan.answer.set_fork_begin_ns(monotonic_ns());
   const Side side = plan.children.size() == 1 ? branch_directly(plan) : branch_through_frozen_child(plan);
   if (side == Side::kChild) log_debug("forked, generation " + std::to_string(generation_));
 }
 
+// The writers of a frozen overlay close before the fork, so that no child inherits one.
+Status Monitor::freeze_disk(ForkPlan& plan) {
+  Disk* const disk = machine_->disk();
+  if (!disk) return {};
+  TRY_ASSIGN(const bool frozen, disk->freeze());
+  if (frozen) plan.answer.add_frozen_disks(disk->id());
+  return {};
+}
+
 void Monitor::parent_goes_on(ForkPlan& plan) {
   plan.answer.set_fork_end_ns(monotonic_ns());
   plan.children.clear();  // the children's ends of their bootstrap sockets: theirs alone now
+  if (plan.answer.frozen_disks_size() > 0) {
+    const Status started = machine_->disk()->start_overlay(*std::move(plan.next_overlay));
+    if (!started) finish("internal_error", "the next overlay cannot be used: " + started.error().message());
+  }
+  plan.next_overlay.reset();
   if (plan.was_standing) return;
   machine_->go_on();
   plan.answer.set_resumed_at_ns(machine_->wait_entered_ns());
@@ -145,6 +172,7 @@ void Monitor::await_frozen_child(ForkPlan plan, UniqueFd report, UniqueFd pidfd)
 }
 
 Monitor::Side Monitor::be_frozen_child(ForkPlan& plan, UniqueFd report) {
+  plan.next_overlay.reset();
   std::vector<int> keep{report.get()};
   for (const ForkPlan::Child& child : plan.children) keep.push_back(child.bootstrap.get());
   let_go_of_parent(keep);
@@ -176,28 +204,34 @@ Monitor::Side Monitor::be_frozen_child(ForkPlan& plan, UniqueFd report) {
 void Monitor::let_go_of_parent(const std::vector<int>& also_keep) {
   forks_since_rebase_++;
   machine_->after_fork();
+  // Frozen: nothing to drop. Not frozen: it is empty, and the parent's.
+  const Status dropped = machine_->disk() ? machine_->disk()->drop_overlay() : Status();
   server_.after_fork();
   bootstrap_.reset();
   fork_.reset();
   const Status loop = loop_->after_fork();
+  machine_->use_loop(*loop_);
   std::vector<int> keep{0, 1, 2, system_->fd()};
   keep.insert(keep.end(), also_keep.begin(), also_keep.end());
   for (const int fd : machine_->descriptors_to_keep()) keep.push_back(fd);
   for (const int fd : loop_->descriptors()) keep.push_back(fd);
   const Status closed = keep_only(std::move(keep));
-  if (loop && closed) return;
-  log_error((loop ? closed : loop).error().to_string());
-  ::_exit(1);
+  for (const Status& status : {dropped, loop, closed}) {
+    if (status) continue;
+    log_error(status.error().to_string());
+    ::_exit(1);  // nothing to report on: the bootstrap socket hangs up
+  }
 }
 
 void Monitor::become_child(ForkPlan& plan, size_t index) {
   const int64_t forked_at = monotonic_ns();
   UniqueFd bootstrap = std::move(plan.children[index].bootstrap);
   plan.children.clear();
+  plan.next_overlay.reset();
   let_go_of_parent({bootstrap.get()});
   bootstrap_ = std::move(bootstrap);
   generation_++;
-  paused_ = false;
+  paused_ = captured_ = false;
   const Status grown = grow(forked_at);
   if (grown) return;
   log_error(grown.error().to_string());
@@ -213,6 +247,12 @@ Status Monitor::adopt_setup(const ChildSetup& setup, control::ReceivedFds& fds) 
   TRY_ASSIGN(UniqueFd console, fds.take_optional(setup.console_fd(), "console"));
   machine_->console().replace(std::move(console));
   TRY_ASSIGN(UniqueFd listener, fds.take(setup.listen_fd(), "listen"));
+  if (Disk* const disk = machine_->disk(); disk && !disk_read_only_) {
+    if (setup.disks_size() == 0 || !setup.disks(0).has_writable())
+      return fail(ErrorKind::kInvalid, "the child's setup brings no overlay for disk " + disk->id());
+    TRY_ASSIGN(OverlayDescriptors overlay, take_overlay(setup.disks(0).writable(), fds));
+    TRY(disk->start_overlay(std::move(overlay)));
+  }
   return server_.listen(std::move(listener));
 }
 

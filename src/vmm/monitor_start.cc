@@ -3,9 +3,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "vmm/boot/acpi.h"
 #include "vmm/boot/kernel.h"
+#include "vmm/disk_setup.h"
 #include "vmm/monitor.h"
 
 namespace ramet::vmm {
@@ -42,11 +44,16 @@ Status Monitor::build_from(const Bootstrap& bootstrap, control::ReceivedFds& fds
   log_init("ramet-vmm", sandbox_id_, LogLevel::kInfo);
   TRY_ASSIGN(UniqueFd kvm, fds.take(bootstrap.kvm_fd(), "kvm"));
   TRY_ASSIGN(UniqueFd listener, fds.take(bootstrap.listen_fd(), "listen"));
-  TRY_ASSIGN(UniqueFd console, fds.take_optional(bootstrap.console_fd(), "console"));
+  Machine::Parts parts;
+  TRY_ASSIGN(parts.console, fds.take_optional(bootstrap.console_fd(), "console"));
+  TRY_ASSIGN(parts.disk, open_disk(bootstrap, fds));
+  disk_read_only_ = bootstrap.disks_size() > 0 && bootstrap.disks(0).read_only();
   TRY_ASSIGN(system_, kvm::System::open(std::move(kvm)));
   TRY(discover_msrs());
   if (bootstrap.has_boot())
-    TRY(build_from_kernel(bootstrap, fds, std::move(console)));
+    TRY(build_from_kernel(bootstrap, fds, std::move(parts)));
+  else if (bootstrap.has_image())
+    TRY(build_from_image(bootstrap, fds, std::move(parts)));
   else
     return fail(ErrorKind::kInvalid, "bootstrap names neither a kernel nor an image");
   return server_.listen(std::move(listener));
@@ -60,7 +67,7 @@ Status Monitor::discover_msrs() {
   return system_->discover_msrs(vcpu);
 }
 
-Status Monitor::create_machine(std::unique_ptr<GuestRam> ram, Machine::Options options, UniqueFd console) {
+Status Monitor::create_machine(Machine::Parts parts, Machine::Options options) {
   Machine::Callbacks callbacks;
   callbacks.ended = [this](const EndOfMachine& end) {
     loop_->post([this, end] { finish(end.reason, end.detail); });
@@ -75,22 +82,47 @@ Status Monitor::create_machine(std::unique_ptr<GuestRam> ram, Machine::Options o
       server_.send_event(event);
     });
   };
-  TRY_ASSIGN(machine_, Machine::create(std::move(ram), options, std::move(console), std::move(callbacks)));
+  TRY_ASSIGN(machine_, Machine::create(std::move(parts), options, *loop_, std::move(callbacks)));
   return {};
 }
 
-Status Monitor::build_from_kernel(const Bootstrap& bootstrap, control::ReceivedFds& fds, UniqueFd console) {
+Status Monitor::build_from_kernel(const Bootstrap& bootstrap, control::ReceivedFds& fds, Machine::Parts parts) {
   const BootSource& source = bootstrap.boot();
   TRY_ASSIGN(const UniqueFd kernel, fds.take(source.kernel_fd(), "kernel"));
   TRY_ASSIGN(const UniqueFd initrd, fds.take_optional(source.initrd_fd(), "initrd"));
-  TRY_ASSIGN(std::unique_ptr<GuestRam> ram, GuestRam::boot(source.memory_bytes()));
-  TRY(create_machine(std::move(ram), {.vcpus = source.vcpus(), .debug_port = bootstrap.debug_port()}, std::move(console)));
+  TRY_ASSIGN(parts.ram, GuestRam::boot(source.memory_bytes()));
+  TRY(create_machine(std::move(parts), {.vcpus = source.vcpus(), .debug_port = bootstrap.debug_port()}));
   TRY_ASSIGN(const kvm::BootRegisters registers,
              load_kernel(machine_->ram().memory(), {.kernel_fd = kernel.get(), .initrd_fd = initrd ? initrd.get() : -1,
                                                     .cmdline = source.cmdline(), .vcpus = source.vcpus()}));
   TRY(machine_->build(*system_));
   TRY(machine_->boot(registers, random_generation_id()));
   set_machine_going();
+  return {};
+}
+
+Status Monitor::build_from_image(const Bootstrap& bootstrap, control::ReceivedFds& fds, Machine::Parts parts) {
+  const ImageSource& source = bootstrap.image();
+  TRY_ASSIGN(const UniqueFd state_file, fds.take(source.vmstate_fd(), "vmstate"));
+  TRY_ASSIGN(UniqueFd even, fds.take(source.memory_even_fd(), "even memory file"));
+  TRY_ASSIGN(UniqueFd odd, fds.take(source.memory_odd_fd(), "odd memory file"));
+  TRY_ASSIGN(const uint64_t state_bytes, file_size(state_file.get()));
+  if (state_bytes > kMaxVmStateBytes)
+    return fail(ErrorKind::kInvalid, "vmstate has " + std::to_string(state_bytes) + " bytes, the limit is " + std::to_string(kMaxVmStateBytes));
+  std::string bytes(state_bytes, '\0');
+  TRY(pread_exact(state_file.get(), std::as_writable_bytes(std::span(bytes)), 0));
+  TRY_ASSIGN(VmState state, decode_vmstate(bytes));
+  // The header keeps the beginning of a long name only.
+  const std::string here = system_->cpu_model().substr(0, kMaxCpuModelBytes);
+  if (state.cpu_model != here)
+    return fail(ErrorKind::kUnsupported, "the image was captured on '" + state.cpu_model + "', this host is '" + here + "'");
+  TRY_ASSIGN(parts.ram, GuestRam::map_image(state.zeros, std::move(even), std::move(odd)));
+  TRY(create_machine(std::move(parts), {.vcpus = static_cast<unsigned>(state.vcpus.size()), .debug_port = bootstrap.debug_port()}));
+  TRY(machine_->load(std::move(state)));
+  from_image_ = true;
+  // What creates share must be the image alone: a page of our own would be inherited by every sandbox.
+  TRY_ASSIGN(const bool untouched, machine_->ram().is_untouched());
+  if (!untouched) return fail(ErrorKind::kInternal, "mapping the image touched guest memory");
   return {};
 }
 

@@ -1,6 +1,6 @@
 // vmm/devices/driver_fake.h - the guest's side of a virtio device for unit tests and fuzz targets: drives a real MmioTransport through
 // its registers and keeps split rings in a RAM of its own, kicking only when the device asked for it (event indexes).
-// Not here: packets and requests of a device; anything the monitor itself uses. Thread: single-threaded.
+// Not here: packets and requests of a device; anything the monitor itself uses. Thread: one, beside the device's own.
 #pragma once
 
 #include <linux/virtio_config.h>
@@ -8,6 +8,7 @@
 #define VIRTIO_RING_NO_LEGACY
 #include <linux/virtio_ring.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -88,7 +89,7 @@ class DriverFake {
     ring.chains[taken[0]] = taken;
     store<uint16_t>({ring.layout.available.value + 4 + 2ull * (ring.available % kRingSize)}, taken[0]);
     ring.available++;
-    store<uint16_t>({ring.layout.available.value + 2}, ring.available);
+    publish({ring.layout.available.value + 2}, ring.available);
     return taken[0];
   }
 
@@ -97,7 +98,8 @@ class DriverFake {
     Ring& ring = rings_[q];
     const uint16_t old = ring.kicked;
     ring.kicked = ring.available;
-    uint16_t event = load<uint16_t>({ring.layout.used.value + 4 + 8ull * kRingSize});
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const uint16_t event = observe({ring.layout.used.value + 4 + 8ull * kRingSize});
     const bool wanted = !(features_ & (1ull << VIRTIO_RING_F_EVENT_IDX)) || vring_need_event(event, ring.available, old);
     if (wanted && old != ring.available) notify(q);
   }
@@ -105,10 +107,10 @@ class DriverFake {
 
   std::optional<Used> take_used(uint16_t q) {
     Ring& ring = rings_[q];
-    if (load<uint16_t>({ring.layout.used.value + 2}) == ring.used) return std::nullopt;
+    if (observe({ring.layout.used.value + 2}) == ring.used) return std::nullopt;
     const vring_used_elem e = load<vring_used_elem>({ring.layout.used.value + 4 + 8ull * (ring.used % kRingSize)});
     ring.used++;
-    store<uint16_t>({ring.layout.available.value + 4 + 2ull * kRingSize}, ring.used);  // used_event: interrupt for the next one
+    publish({ring.layout.available.value + 4 + 2ull * kRingSize}, ring.used);  // used_event: interrupt for the next one
     const std::vector<uint16_t> chain = std::exchange(ring.chains.at(e.id), {});
     ring.free.insert(ring.free.end(), chain.begin(), chain.end());
     return Used{static_cast<uint16_t>(e.id), e.len};
@@ -126,7 +128,7 @@ class DriverFake {
   }
   std::string bytes_at(GuestAddr a, size_t n) { return std::string(reinterpret_cast<const char*>(memory_.resolve(a, n)), n); }
   void put_bytes(GuestAddr a, std::string_view bytes) {
-    if (!memory_.write(a, std::as_bytes(std::span(bytes)))) abort();
+    if (!bytes.empty() && !memory_.write(a, std::as_bytes(std::span(bytes)))) abort();
   }
 
   uint32_t read(uint64_t offset) {
@@ -138,6 +140,16 @@ class DriverFake {
   const QueueLayout& layout(uint16_t q) const { return rings_[q].layout; }
 
  private:
+  // Words that both sides use at once.
+  void publish(GuestAddr a, uint16_t value) {
+    if (!memory_.store_release(a, value)) abort();
+  }
+  uint16_t observe(GuestAddr a) {
+    uint16_t value = 0;
+    if (!memory_.load_acquire(a, value)) abort();
+    return value;
+  }
+
   struct Ring {
     QueueLayout layout;
     std::vector<uint16_t> free;
@@ -164,7 +176,7 @@ class DriverFake {
 
   std::vector<std::byte> ram_;
   GuestMemory memory_;
-  int interrupts_ = 0;
+  std::atomic<int> interrupts_ = 0;
   MmioTransport transport_;
   uint64_t features_ = 0;
   uint64_t next_free_ = 4096;

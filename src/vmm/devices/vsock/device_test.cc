@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <thread>
+
 #include "vmm/devices/vsock/guest_fake.h"
 
 namespace ramet::vmm {
@@ -559,6 +561,60 @@ TEST_F(VsockTest, ARestoredDeviceAnnouncesTooButTouchesNothingBeforeItRuns) {
   transport.resume();
   EXPECT_NE(std::memcmp(before.data(), guest_.driver.ram(), DriverFake::kRamBytes), 0);
   EXPECT_EQ(restored.metrics().transport_resets, 1u);
+}
+
+// The guest echoes in one thread (a vCPU), the event loop runs in another, the host writes and reads in two more.
+TEST_F(VsockTest, AnEchoOfManyBytesThroughThreadsOfTheirOwn) {
+  constexpr size_t kBytes = 4 << 20;
+  guest_.start();
+  GuestStream s = open();
+  std::thread loop_thread([this] { loop_->run(); });
+  std::thread writer([this] {
+    std::string chunk(10'000, 0);
+    for (size_t sent = 0; sent < kBytes; sent += chunk.size()) {
+      chunk.resize(std::min(chunk.size(), kBytes - sent));
+      for (size_t i = 0; i < chunk.size(); i++) chunk[i] = static_cast<char>((sent + i) * 31 >> 8);
+      size_t done = 0;
+      while (done < chunk.size()) done += static_cast<size_t>(std::max<ssize_t>(0, ::send(host_.get(), chunk.data() + done, chunk.size() - done, 0)));
+    }
+    ::shutdown(host_.get(), SHUT_WR);
+  });
+  size_t got = 0, wrong = 0;
+  std::thread reader([&] {
+    std::string chunk(10'000, 0);
+    for (ssize_t n; (n = ::recv(host_.get(), chunk.data(), chunk.size(), 0)) > 0; got += static_cast<size_t>(n))
+      for (ssize_t i = 0; i < n; i++) wrong += chunk[static_cast<size_t>(i)] != static_cast<char>((got + static_cast<size_t>(i)) * 31 >> 8);
+  });
+  uint32_t echoed = 0, host_forwarded = 0;
+  std::string backlog;
+  bool ended = false;
+  const Deadline limit = deadline_after(60s);
+  while (!(ended && backlog.empty()) && MonotonicClock::now() < limit) {
+    const std::optional<Delivery> d = guest_.receive();
+    if (d) {
+      host_forwarded = d->packet.fwd_cnt;
+      backlog += d->payload;
+      s.received += static_cast<uint32_t>(d->payload.size());
+      ended |= d->packet.op == Op::kShutdown;
+      EXPECT_NE(d->packet.op, Op::kRst);
+    }
+    const size_t n = std::min<size_t>({backlog.size(), 256 * 1024 - (echoed - host_forwarded), 30'000});
+    if (n > 0) {
+      guest_.send(s.packet(Op::kRw, static_cast<uint32_t>(n)), backlog.substr(0, n));
+      backlog.erase(0, n);
+      echoed += static_cast<uint32_t>(n);
+    } else if (!d) {
+      std::this_thread::yield();
+    }
+  }
+  guest_.send(s.packet(Op::kShutdown, 0, kShutdownBoth));
+  writer.join();
+  reader.join();
+  EXPECT_EQ(got, kBytes);
+  EXPECT_EQ(wrong, 0u);
+  loop_->post([this] { loop_->stop(); });
+  loop_thread.join();
+  EXPECT_EQ(device_.metrics().connections, 0u);
 }
 
 TEST(VsockState, SurvivesEncodingAndRefusesDamage) {

@@ -134,6 +134,7 @@ void Machine::after_fork() {
   if (vcpus_) vcpus_->abandon_after_fork();
   vcpus_.reset();
   vm_.close();
+  console_.replace(UniqueFd());
   if (debug_port_) debug_port_->after_fork();
   for (const std::unique_ptr<MmioTransport>& t : transports_)
     if (t) t->after_fork();

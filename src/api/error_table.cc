@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array kRows = {
     ErrorRow{"invalid", 400, "Correct the request; api/openapi.yaml has every field and limit."},
-    ErrorRow{"not_found", 404, "Check the name; `ramet ls` and `ramet template ls` show what there is."},
+    ErrorRow{"not_found", 404, "Check the name; `ramet ls`, `ramet template ls` or the directory above show what there is."},
     ErrorRow{"exists", 409, "Choose another name or remove the old one first."},
     ErrorRow{"conflict", 409, "Look at its state (`ramet ls`) and try again when it allows this."},
     ErrorRow{"no_space", 507, "Free disk space on the host, or end sandboxes that are not needed (`ramet kill`)."},
@@ -27,7 +27,7 @@ constexpr std::array kRows = {
     ErrorRow{"guest_not_quiescent", 409, "Try again when the guest is less busy, or fork with `strict: false`."},
     ErrorRow{"internal", 500, "This is a bug in Ramet. Please report it with the daemon's log lines of this request id."},
     ErrorRow{"method_not_allowed", 405, "The Allow header lists what this path takes."},
-    ErrorRow{"forbidden_host", 403, "Use the loopback address, or start rametd with `--allow-host NAME`."},
+    ErrorRow{"forbidden_origin", 403, "Use the loopback address, or start rametd with `--allow-host NAME`; web pages of others are refused."},
     ErrorRow{"too_many_connections", 503, "Close streams that nobody reads, or start rametd with a larger `--max-connections`."},
 };
 

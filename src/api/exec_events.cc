@@ -12,7 +12,7 @@ namespace {
 namespace json = boost::json;
 
 void add_line(std::string& lines, const json::object& event) {
-  lines += json::serialize(event);
+  lines += to_text(event);
   lines += '\n';
 }
 

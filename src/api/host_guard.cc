@@ -23,8 +23,9 @@ bool is_loopback_address(const std::string& name) {
 
 }  // namespace
 
-bool HostGuard::operator()(std::string_view host_header) const {
-  const std::string name = without_port(host_header);
+bool HostGuard::operator()(std::string_view host, std::string_view origin) const {
+  if (!origin.empty() && origin != "http://" + std::string(host)) return false;
+  const std::string name = without_port(host);
   if (name.empty()) return false;
   if (is_loopback_address(name) || ::strcasecmp(name.c_str(), "localhost") == 0) return true;
   return std::any_of(extra_names_.begin(), extra_names_.end(),

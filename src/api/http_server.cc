@@ -180,10 +180,11 @@ void HttpServer::Connection::serve_request() {
   continue_pending_ = boost::beast::iequals(head[http::field::expect], "100-continue");
   stream_.set_idle_timeout(server_.options_.body_timeout);
 
-  const std::string_view host(head[http::field::host].data(), head[http::field::host].size());
-  if (guard_ && !guard_(host)) {
+  const std::string host(head[http::field::host]), origin(head[http::field::origin]);
+  if (guard_ && !guard_(host, origin)) {
     keep_alive_ = false;
-    (void)respond(error_response(row_of_code("forbidden_host"), "the Host header `" + std::string(host) + "` is not a name of this daemon",
+    (void)respond(error_response(row_of_code("forbidden_origin"),
+                                 "Host `" + host + "`" + (origin.empty() ? "" : " with Origin `" + origin + "`") + " is not this daemon",
                                  request_id_));
   } else {
     server_.handler_(*this);

@@ -44,8 +44,8 @@ class HttpServer {
  public:
   using Handler = std::function<void(Exchange&)>;            // must answer; an Exchange left unanswered gets `internal`
   using AccessLog = std::function<void(const AccessRecord&)>;
-  // Called with the Host header of a request on a guarded listener; false refuses it.
-  using HostGuard = std::function<bool(std::string_view host)>;
+  // Called with the Host and Origin headers of a request on a guarded listener; false refuses it.
+  using HostGuard = std::function<bool(std::string_view host, std::string_view origin)>;
 
   HttpServer(HttpOptions options, Handler handler, AccessLog access_log);
   ~HttpServer();

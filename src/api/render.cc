@@ -1,5 +1,6 @@
 #include "api/render.h"
 
+#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <cstring>
@@ -63,6 +64,44 @@ std::string format_time(int64_t ns) {
 std::string signal_name(uint32_t signal) {
   const char* name = sigabbrev_np(static_cast<int>(signal));
   return "SIG" + (name != nullptr ? std::string(name) : std::to_string(signal));
+}
+
+namespace {
+
+void add_text(std::string& out, const json::value& value) {
+  if (value.is_object()) {
+    char separator = '{';
+    for (const json::key_value_pair& pair : value.get_object()) {
+      out += separator;
+      separator = ',';
+      out += json::serialize(pair.key());
+      out += ':';
+      add_text(out, pair.value());
+    }
+    out += separator == '{' ? "{}" : "}";
+  } else if (value.is_array()) {
+    char separator = '[';
+    for (const json::value& entry : value.get_array()) {
+      out += separator;
+      separator = ',';
+      add_text(out, entry);
+    }
+    out += separator == '[' ? "[]" : "]";
+  } else if (value.is_double()) {
+    char text[32];
+    const auto [end, ec] = std::to_chars(text, text + sizeof text, value.get_double());
+    out.append(text, end);
+  } else {
+    out += json::serialize(value);
+  }
+}
+
+}  // namespace
+
+std::string to_text(const json::value& value) {
+  std::string out;
+  add_text(out, value);
+  return out;
 }
 
 json::object to_json(const host::SandboxInfo& s) {

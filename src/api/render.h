@@ -17,6 +17,9 @@ std::string format_time(int64_t ns_since_epoch);
 // "SIGTERM"; "SIG40" for numbers without a name.
 std::string signal_name(uint32_t signal);
 
+// JSON text in which 12.5 is written 12.5 and not 1.25E1 as Boost.JSON does.
+std::string to_text(const boost::json::value& value);
+
 boost::json::object to_json(const host::SandboxInfo& sandbox);
 boost::json::object to_json(const host::TreeNode& node);
 boost::json::object to_json(const host::ForkResult& result, std::string_view request_id);

@@ -7,6 +7,7 @@
 #include "api/error_table.h"
 #include "api/handlers.h"
 #include "api/json_fields.h"
+#include "api/render.h"
 #include "api/utf8.h"
 
 namespace ramet::api {
@@ -85,7 +86,7 @@ Result<std::string> read_json_body(Exchange& exchange) {
   std::string body;
   if (!exchange.has_body()) return body;
   if (const std::optional<std::string> type = exchange.header("Content-Type"))
-    if (!type->starts_with("application/json"))
+    if (!type->starts_with("application/json") && *type != "application/x-www-form-urlencoded")  // what `curl -d` says
       return fail(ErrorKind::kInvalid, "Content-Type is `" + to_valid_utf8(type->substr(0, 80)) + "`, this route takes application/json");
   std::array<std::byte, 16 * 1024> piece;
   while (true) {
@@ -98,7 +99,7 @@ Result<std::string> read_json_body(Exchange& exchange) {
 }
 
 Response json_response(int status, const boost::json::object& body) {
-  return {status, "application/json", boost::json::serialize(body) + "\n", {}};
+  return {status, "application/json", to_text(body) + "\n", {}};
 }
 
 Response error_response(const Error& error, std::string_view request_id) {

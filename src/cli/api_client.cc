@@ -48,7 +48,7 @@ Error error_of_object(const json::value& error) {
   ErrorKind kind = kind_from_name(code);
   if (code == "method_not_allowed") kind = ErrorKind::kInvalid;
   if (code == "too_many_connections") kind = ErrorKind::kUnavailable;
-  if (code == "forbidden_host") kind = ErrorKind::kPermission;
+  if (code == "forbidden_origin") kind = ErrorKind::kPermission;
   std::string hint = text_of(o.if_contains("hint"));
   if (!id.empty()) hint += (hint.empty() ? "(" : " (") + id + ")";
   return Error(kind, text_of(o.if_contains("message"))).with_hint(std::move(hint));
@@ -75,14 +75,14 @@ Result<std::unique_ptr<HttpStream>> ApiClient::open_stream(std::string_view meth
   return tl::unexpected(error_of_reply(head));
 }
 
-Result<std::string> ApiClient::get_text(const std::string& target) const {
-  TRY_ASSIGN(const std::unique_ptr<HttpStream> stream, open_stream("GET", target));
+Result<std::string> ApiClient::call_text(std::string_view method, const std::string& target,
+                                         const std::optional<json::object>& body) const {
+  TRY_ASSIGN(const std::unique_ptr<HttpStream> stream, open_stream(method, target, body));
   return stream->read_rest(kMaxAnswerBytes);
 }
 
 Result<json::value> ApiClient::call(std::string_view method, const std::string& target, const std::optional<json::object>& body) const {
-  TRY_ASSIGN(const std::unique_ptr<HttpStream> stream, open_stream(method, target, body));
-  TRY_ASSIGN(const std::string text, stream->read_rest(kMaxAnswerBytes));
+  TRY_ASSIGN(const std::string text, call_text(method, target, body));
   if (text.empty()) return json::value(nullptr);
   return parse_json(text);
 }

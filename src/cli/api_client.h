@@ -29,7 +29,9 @@ class ApiClient {
   // null for an answer without a body.
   Result<boost::json::value> call(std::string_view method, const std::string& target,
                                   const std::optional<boost::json::object>& body = std::nullopt) const;
-  Result<std::string> get_text(const std::string& target) const;
+  // The answer as the server wrote it.
+  Result<std::string> call_text(std::string_view method, const std::string& target,
+                                const std::optional<boost::json::object>& body = std::nullopt) const;
   // A stream whose head was read and is a success.
   Result<std::unique_ptr<HttpStream>> open_stream(std::string_view method, const std::string& target,
                                                   const std::optional<boost::json::object>& body = std::nullopt) const;

@@ -66,10 +66,9 @@ struct Line {
   LogsOptions logs;
   TemplateOptions templ;
   std::string shell, ps_id;
-  std::vector<std::string> machine_words;
+  std::vector<std::string> after_dashes;  // the command in the sandbox or machine
   std::map<const CLI::App*, Argument> arguments;
   std::function<Result<int>()> chosen;
-  bool before_command = false;  // errors of ramet itself are told apart from the command's status
 };
 
 CLI::App* add(Line& line, CLI::App& parent, const char* name, const char* what, const std::string& more, Argument argument,
@@ -196,14 +195,17 @@ void add_machine_commands(Line& line, CLI::App& app) {
                                                           {"status", "Is it running, and where"},          {"logs", "The daemon's log"},
                                                           {"console", "The emulated host's console"},      {"exec", "Run a command in the emulated host"}};
   for (const auto& [name, what] : commands) {
-    CLI::App* command = add(line, *group, name, what, "", Argument::kNone, [&line, &s, n = std::string(name)] {
-      line.machine_words.insert(line.machine_words.begin(), n);
-      return cmd_machine(s, line.machine_words);
-    });
-    command->add_option("words", line.machine_words, "Passed on to machine/machine");
-    command->allow_extras();
-    command->final_callback([&line, command] {
-      for (const std::string& extra : command->remaining()) line.machine_words.push_back(extra);
+    CLI::App* command = add(line, *group, name, what, "What follows is passed on to machine/machine.", Argument::kNone, nullptr);
+    command->prefix_command();  // what it does not know is the script's
+    command->callback([&line, &s, command] {
+      line.chosen = [&line, &s, command] {
+        std::vector<std::string> words = command->remaining();
+        words.insert(words.begin(), command->get_name());
+        if (!line.after_dashes.empty()) words.push_back("--");
+        words.insert(words.end(), line.after_dashes.begin(), line.after_dashes.end());
+        std::erase_if(words, [&](const std::string& w) { return w == "--json" && (s.json = true); });
+        return cmd_machine(s, words);
+      };
     });
   }
 }
@@ -273,21 +275,19 @@ int run_app(const std::vector<std::string>& all_words) {
   std::vector<std::string> words = all_words;
   if (!words.empty() && words.front() == "__complete")
     return print_candidates(line, app, std::vector<std::string>(words.begin() + 1, words.end()));
-  const std::vector<std::string> command = split_command(words);
+  line.after_dashes = split_command(words);
   try {
     std::reverse(words.begin(), words.end());  // as CLI11 wants a vector
     app.parse(words);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : kExitUsage;
   }
-  line.exec.command.insert(line.exec.command.end(), command.begin(), command.end());
-  line.run.exec.command = command;
-  if (!command.empty() && !line.machine_words.empty()) line.machine_words.push_back("--");
-  line.machine_words.insert(line.machine_words.end(), command.begin(), command.end());
+  line.exec.command.insert(line.exec.command.end(), line.after_dashes.begin(), line.after_dashes.end());
+  line.run.exec.command = line.after_dashes;
   line.exec.interactive = line.exec.interactive || line.exec.terminal;
   line.run.exec.interactive = line.run.exec.interactive || line.run.exec.terminal;
 
-  const bool passes_status = app.got_subcommand("exec") || (app.got_subcommand("run") && !command.empty());
+  const bool passes_status = app.got_subcommand("exec") || (app.got_subcommand("run") && (!line.after_dashes.empty() || line.run.exec.terminal));
   try {
     const Result<int> status = line.chosen();
     if (status) return *status;

@@ -189,9 +189,10 @@ Result<int> exec_in(Session& session, const std::string& id, const ExecOptions& 
   if (options.interactive || options.terminal)
     return fail(ErrorKind::kInvalid, "-i and -t pass bytes through and cannot be combined with --json or --detach");
   TRY_ASSIGN(const json::object body, exec_body(options, Output::kWhole));
-  TRY_ASSIGN(const json::value answer, api->call("POST", "/v1/sandboxes/" + id + "/exec", body));
+  TRY_ASSIGN(const std::string text, api->call_text("POST", "/v1/sandboxes/" + id + "/exec", body));
+  TRY_ASSIGN(const json::value answer, parse_json(text));
   if (session.json)
-    session.print_json(answer);
+    session.print_text(text);
   else
     printf("%lld\n", static_cast<long long>(answer.at("pid").to_number<int64_t>()));
   return options.detach ? 0 : static_cast<int>(answer.at("exit_code").to_number<int64_t>());
@@ -208,11 +209,12 @@ Result<int> cmd_exec(Session& session, const ExecOptions& options) {
 Result<int> cmd_ps(Session& session, const std::string& reference) {
   TRY_ASSIGN(const ApiClient* api, session.api());
   TRY_ASSIGN(const std::string id, api->resolve(reference));
-  TRY_ASSIGN(const json::value answer, api->call("GET", "/v1/sandboxes/" + id + "/processes"));
+  TRY_ASSIGN(const std::string text, api->call_text("GET", "/v1/sandboxes/" + id + "/processes"));
   if (session.json) {
-    session.print_json(answer);
+    session.print_text(text);
     return 0;
   }
+  TRY_ASSIGN(const json::value answer, parse_json(text));
   Table table({{"PID", Align::kRight}, {"USER"}, {"STATE"}, {"COMMAND"}});
   for (const json::value& value : answer.at("processes").as_array()) {
     const json::object& p = value.as_object();

@@ -80,13 +80,14 @@ void print_children(const json::object& result) {
 Result<int> cmd_run(Session& session, const RunOptions& options) {
   TRY_ASSIGN(const json::object body, create_body(options));
   TRY_ASSIGN(const ApiClient* api, session.api());
-  TRY_ASSIGN(const json::value answer, api->call("POST", "/v1/sandboxes", body));
+  TRY_ASSIGN(const std::string text, api->call_text("POST", "/v1/sandboxes", body));
+  TRY_ASSIGN(const json::value answer, parse_json(text));
   const json::object& sandbox = answer.as_object();
   const std::string id = text_of(sandbox, "id");
   const bool has_command = !options.exec.command.empty() || options.exec.terminal;
   if (!has_command) {
     if (session.json) {
-      session.print_json(answer);
+      session.print_text(text);
     } else {
       const double ms = sandbox.at("timing").at("total_ms").to_number<double>();
       if (::isatty(STDERR_FILENO) == 1) session.note("made from " + options.template_name + " (" + size_text(sandbox) + ") in " + format_ms(ms));
@@ -106,11 +107,12 @@ Result<int> cmd_run(Session& session, const RunOptions& options) {
 Result<int> cmd_ls(Session& session, const ListOptions& options) {
   TRY_ASSIGN(const ApiClient* api, session.api());
   const std::string query = options.label.empty() ? "" : "?label=" + percent_encode(options.label);
-  TRY_ASSIGN(const json::value answer, api->call("GET", "/v1/sandboxes" + query));
+  TRY_ASSIGN(const std::string text, api->call_text("GET", "/v1/sandboxes" + query));
   if (session.json) {
-    session.print_json(answer);
+    session.print_text(text);
     return 0;
   }
+  TRY_ASSIGN(const json::value answer, parse_json(text));
   const int64_t now = ::time(nullptr);
   Table table({{"SANDBOX"}, {"TEMPLATE"}, {"STATE"}, {"AGE"}, {"TTL"}, {"DEPTH", Align::kRight}, {"PARENT"}, {"LABELS"}});
   for (const json::value& value : answer.at("sandboxes").as_array()) {
@@ -133,11 +135,12 @@ Result<int> cmd_fork(Session& session, const ForkOptions& options) {
   if (!labels.empty()) body["labels"] = to_object(labels);
   TRY_ASSIGN(const ApiClient* api, session.api());
   TRY_ASSIGN(const std::string id, api->resolve(options.id));
-  TRY_ASSIGN(const json::value answer, api->call("POST", "/v1/sandboxes/" + id + "/fork", body));
+  TRY_ASSIGN(const std::string text, api->call_text("POST", "/v1/sandboxes/" + id + "/fork", body));
+  TRY_ASSIGN(const json::value answer, parse_json(text));
   const json::object& result = answer.as_object();
   const json::array& failed = result.at("failed").as_array();
   if (session.json) {
-    session.print_json(answer);
+    session.print_text(text);
   } else {
     const json::value& t = result.at("timing");
     session.note("fork " + format_ms(t.at("fork_ms").to_number<double>()) + ", parent paused " +
@@ -151,11 +154,13 @@ Result<int> cmd_fork(Session& session, const ForkOptions& options) {
 
 Result<int> cmd_tree(Session& session) {
   TRY_ASSIGN(const ApiClient* api, session.api());
-  TRY_ASSIGN(const json::value answer, api->call("GET", "/v1/tree"));
-  if (session.json)
-    session.print_json(answer);
-  else
-    printf("%s", render_tree(answer.as_object(), ::time(nullptr), {is_utf8_locale(), session.colours_out()}).c_str());
+  TRY_ASSIGN(const std::string text, api->call_text("GET", "/v1/tree"));
+  if (session.json) {
+    session.print_text(text);
+    return 0;
+  }
+  TRY_ASSIGN(const json::value answer, parse_json(text));
+  printf("%s", render_tree(answer.as_object(), ::time(nullptr), {is_utf8_locale(), session.colours_out()}).c_str());
   return 0;
 }
 
@@ -191,7 +196,7 @@ Result<int> cmd_logs(Session& session, const LogsOptions& options) {
   TRY_ASSIGN(const std::string id, api->resolve(options.id));
   const std::string target = "/v1/sandboxes/" + id + "/logs";
   if (session.json && !options.follow) {
-    TRY_ASSIGN(const std::string text, api->get_text(target));
+    TRY_ASSIGN(const std::string text, api->call_text("GET", target));
     session.print_json(json::object{{"id", id}, {"console", text}});
     return 0;
   }

@@ -54,9 +54,9 @@ Result<int> push(Session& session, const std::string& directory, const std::stri
     TRY(upload_template_file(*api, name, file, directory + "/" + file, [&](uint64_t n) { progress.add(n); }));
     progress.done();
   }
-  TRY_ASSIGN(const json::value committed, api->call("PUT", "/v1/templates/" + percent_encode(name), manifest));
+  TRY_ASSIGN(const std::string committed, api->call_text("PUT", "/v1/templates/" + percent_encode(name), manifest));
   if (session.json)
-    session.print_json(committed);
+    session.print_text(committed);
   else
     session.note("template " + name + " is ready; `ramet run " + name + "` makes a sandbox of it");
   return 0;
@@ -85,11 +85,12 @@ Result<int> cmd_template_push(Session& session, const TemplateOptions& options) 
 
 Result<int> cmd_template_ls(Session& session) {
   TRY_ASSIGN(const ApiClient* api, session.api());
-  TRY_ASSIGN(const json::value answer, api->call("GET", "/v1/templates"));
+  TRY_ASSIGN(const std::string text, api->call_text("GET", "/v1/templates"));
   if (session.json) {
-    session.print_json(answer);
+    session.print_text(text);
     return 0;
   }
+  TRY_ASSIGN(const json::value answer, parse_json(text));
   Table table({{"TEMPLATE"}, {"KERNEL"}, {"VCPUS", Align::kRight}, {"MEMORY", Align::kRight}, {"DISK", Align::kRight}, {"STATUS"}, {"AGE"}});
   const int64_t now = ::time(nullptr);
   for (const json::value& t : answer.at("templates").as_array()) {

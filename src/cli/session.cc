@@ -16,6 +16,8 @@ Result<const ApiClient*> Session::api() {
 
 void Session::print_json(const boost::json::value& value) const { printf("%s\n", boost::json::serialize(value).c_str()); }
 
+void Session::print_text(const std::string& text) const { printf("%s%s", text.c_str(), text.ends_with('\n') ? "" : "\n"); }
+
 void Session::note(std::string_view text) const {
   if (!quiet) fprintf(stderr, "ramet: %.*s\n", static_cast<int>(text.size()), text.data());
 }

@@ -21,6 +21,7 @@ class Session {
   bool colours_out() const { return has_colours(1); }
   bool colours_err() const { return has_colours(2); }
   void print_json(const boost::json::value& value) const;  // one line on stdout
+  void print_text(const std::string& json_text) const;     // an answer as the server wrote it
   // "ramet: text" on stderr, not with --quiet.
   void note(std::string_view text) const;
   void print_error(const Error& error) const;

@@ -72,6 +72,12 @@ uint64_t random_overlay_id() {
   return id;
 }
 
+void MapLogScan::forget_tentative() {
+  records = durable_records;
+  end_offset = header.records_offset + records * kMapRecordBytes;
+  next_sequence = header.first_sequence + records;
+}
+
 Result<MapLogScan> scan_map_log(const File& file, uint64_t disk_blocks) {
   MapLogScan scan;
   TRY_ASSIGN(const uint64_t size, file.size());

@@ -25,6 +25,9 @@ struct MapLogScan {
   uint64_t next_sequence = 1;
   bool sealed = false;                // the last record is a kSeal
   std::vector<uint64_t> lower_synced; // ids of lower overlays that this one found durable
+
+  // As if the log ended before its tentative records.
+  void forget_tentative();
 };
 
 // Errors: kCorrupt (header unreadable though records exist, or it is for another disk size), kIo.

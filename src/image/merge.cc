@@ -32,17 +32,43 @@ Status read_blocks(const BlockSource& source, BlockRange range, std::span<std::b
   return {};
 }
 
+Status seal_scanned(OverlayFiles& overlay, const MapLogScan& scan, uint64_t size_blocks) {
+  if (scan.sealed) return {};
+  TRY(overlay.data->sync());
+  TRY_ASSIGN(MapLogWriter log, MapLogWriter::begin(*overlay.log, scan, size_blocks, random_overlay_id()));
+  TRY(log.write_header());
+  TRY(overlay.log->sync());  // header and records before the seal
+  const MapRecord seal{.kind = RecordKind::kSeal};
+  TRY(log.append({&seal, 1}));
+  return overlay.log->sync();
+}
+
 }  // namespace
 
 Status seal_overlay(OverlayFiles& overlay, uint64_t size_blocks) {
   TRY_ASSIGN(const MapLogScan scan, scan_map_log(*overlay.log, size_blocks));
-  if (scan.sealed) return {};
-  TRY(overlay.data->sync());
-  TRY_ASSIGN(MapLogWriter log, MapLogWriter::begin(*overlay.log, scan, size_blocks, /*overlay_id=*/1));
-  TRY(overlay.log->sync());  // the records before the seal
-  const MapRecord seal{.kind = RecordKind::kSeal};
-  TRY(log.append({&seal, 1}));
-  return overlay.log->sync();
+  return seal_scanned(overlay, scan, size_blocks);
+}
+
+Status recover_overlays(std::vector<OverlayFiles>& overlays, uint64_t size_blocks) {
+  std::vector<MapLogScan> scans;
+  std::vector<uint64_t> durable_ids;
+  for (const OverlayFiles& overlay : overlays) {
+    TRY_ASSIGN(MapLogScan scan, scan_map_log(*overlay.log, size_blocks));
+    durable_ids.insert(durable_ids.end(), scan.lower_synced.begin(), scan.lower_synced.end());
+    scans.push_back(std::move(scan));
+  }
+  for (size_t i = 0; i < overlays.size(); i++) {
+    if (scans[i].durable_records == scans[i].records) continue;
+    if (std::find(durable_ids.begin(), durable_ids.end(), scans[i].header.overlay_id) != durable_ids.end()) {
+      TRY(seal_scanned(overlays[i], scans[i], size_blocks));
+      continue;
+    }
+    scans[i].forget_tentative();
+    TRY(MapLogWriter::begin(*overlays[i].log, scans[i], size_blocks, random_overlay_id()));  // cuts
+    TRY(overlays[i].log->sync());
+  }
+  return {};
 }
 
 Result<MergeReport> merge_overlays(std::vector<OverlayFiles> frozen, uint64_t size_blocks, OverlayFiles& out) {

@@ -1,5 +1,5 @@
-// image/merge.h - offline work on overlays, done by the daemon beside running machines: sealing a frozen overlay, and merging a run of
-// neighbouring frozen overlays into one. Inputs are only read. Not here: which ones to merge, files' names, reference counts.
+// image/merge.h - offline work on overlays, done by the daemon beside running machines: sealing a frozen overlay, recovery
+// after a power failure, and merging neighbouring frozen overlays into one. Inputs are only read. Not here: which ones to merge, files' names, reference counts.
 // Thread: stateless; each call owns its files.
 #pragma once
 
@@ -12,6 +12,11 @@ namespace ramet::image {
 // Makes a frozen overlay durable and says so in its log. Needs writers; the caller takes care that nobody else has one.
 // Errors: kCorrupt, kNoSpace, kIo.
 Status seal_overlay(OverlayFiles& overlay, uint64_t size_blocks);
+
+// After the host lost power, before anything else: what a freeze had not made durable is cut off each overlay, unless another one
+// proves that it was made durable later; then it is sealed. From then on every reader agrees. `overlays` are all of a family, in any
+// order, with writers: the proof for a shared frozen overlay may lie in the log of any branch.   Errors: kCorrupt, kNoSpace, kIo.
+Status recover_overlays(std::vector<OverlayFiles>& overlays, uint64_t size_blocks);
 
 struct MergeReport {
   uint64_t data_blocks = 0;

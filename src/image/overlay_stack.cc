@@ -87,6 +87,9 @@ Status OverlayStack::add_layer(OverlayFiles files, bool writable, HostHistory hi
     header_synced_ = false;
     current_ = slot;
     touched_ = scan.records > 0;
+    // What an earlier process wrote and did not flush is visible, so the next flush must cover it.
+    if (scan.has_header) written_++;
+    log_dirty_ = scan.has_header;
   } else {
     layer->log_id = scan.header.overlay_id;
     frozen_.push_back(slot);

@@ -2,11 +2,8 @@
 
 import os
 import pathlib
-import re
-import subprocess
-import tempfile
 
-from images import cpio, run
+from images import cpio, elf, run
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 
@@ -17,25 +14,6 @@ OWN_PROGRAMS = ["rametd", "ramet-vmm", "ramet"]
 DEBIAN_PROGRAMS = ["/usr/sbin/dropbear", "/usr/sbin/mke2fs", "/usr/sbin/e2fsck", "/usr/sbin/debugfs", "/usr/sbin/dumpe2fs",
                    "/usr/bin/lsattr", "/usr/bin/chattr"]
 OPTIONAL_PROGRAMS = ["/usr/bin/strace", "/usr/bin/gdbserver"]
-
-
-def libraries(program):
-    """Shared libraries of an ELF program, as absolute paths, with its loader; empty for a static one."""
-    done = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    if done.returncode != 0:
-        return []
-    text = done.stdout.decode()
-    missing = re.findall(r"^\s*(\S+) => not found", text, re.M)
-    if missing:
-        raise run.BuildError(f"{program} needs {', '.join(missing)}: run tools/bootstrap and `make build`")
-    return re.findall(r"^\s*(?:\S+ => )?(/\S+) \(0x", text, re.M)
-
-
-def stripped(program):
-    """The program without its debug information: it has to fit into the emulated host's memory."""
-    with tempfile.NamedTemporaryFile() as file:
-        run.check_output(["strip", "--strip-debug", "-o", file.name, program])
-        return pathlib.Path(file.name).read_bytes()
 
 
 def build(image, own_programs):
@@ -56,7 +34,7 @@ def build(image, own_programs):
         archive.file(f"modules/{name}", data)
     archive.file("modules/order", "".join(f"{name}\n" for name, _ in image.modules(MODULES)).encode())
     for program in own_programs:
-        archive.file(f"usr/bin/{program.name}", stripped(program), 0o755)
+        archive.file(f"usr/bin/{program.name}", elf.stripped(program), 0o755)
     debian = DEBIAN_PROGRAMS + [p for p in OPTIONAL_PROGRAMS if os.path.exists(p)]
     for program in debian:
         if not os.path.exists(program):
@@ -64,7 +42,7 @@ def build(image, own_programs):
         archive.copy(program, program)
     archive.copy("/etc/mke2fs.conf")
     for program in [*own_programs, *debian]:
-        for library in libraries(program):
+        for library in elf.libraries(program):
             if not archive.has(library):
                 archive.copy(library)
     return archive.bytes()

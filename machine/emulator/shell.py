@@ -7,9 +7,8 @@ import pathlib
 import shlex
 import subprocess
 
+from images.elf import libraries
 from images.run import BuildError, check_output
-
-from .image import libraries
 
 HOST_ALIAS = "ramet-machine"
 

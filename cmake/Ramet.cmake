@@ -1,5 +1,6 @@
 # Build helpers: ramet_library, ramet_program, ramet_test, ramet_fuzz, ramet_proto.
 find_package(Threads REQUIRED)
+set(Protobuf_USE_STATIC_LIBS ON)  # ramet-vmm is a static program
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})

@@ -1,4 +1,5 @@
 // ramet-vmm: one microVM. Started by rametd with a bootstrap socket; opens nothing by path afterwards.
+#include <malloc.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ using namespace ramet;
 void keep_own_memory_small() {
   constexpr unsigned long kThpDisableExceptAdvised = 1ul << 1;  // PR_THP_DISABLE_EXCEPT_ADVISED
   static_cast<void>(::prctl(PR_SET_THP_DISABLE, 1ul, kThpDisableExceptAdvised, 0ul, 0ul));
+  ::mallopt(M_ARENA_MAX, 1);  // an arena per thread is a mapping per thread, which every fork(2) would copy
 }
 
 std::string json_string(const std::string& s) {

@@ -27,7 +27,7 @@ constexpr int kMaxChildren = 100;
 constexpr Milliseconds kDefaultQuiesceLimit{2000};
 constexpr std::chrono::seconds kSetupLimit{5};
 constexpr std::chrono::seconds kReportLimit{30};
-// Longer chains of ancestors' memory make fork(2) slower (docs/decisions/0001).
+// Longer chains of ancestors' memory make fork(2) slower (docs/decisions/0003).
 constexpr uint32_t kForksBeforeRebase = 16;
 
 void note_failure(ForkedChild& child, const Error& error) { *child.mutable_failure() = control::to_failure(error); }

@@ -46,7 +46,7 @@ class GuestRam {
   Result<Captured> capture(int even, int odd) const;
 
   // Copies every private page into fresh mappings of the same image, which cuts the chain to the ancestors' memory that slows
-  // fork(2) with every generation (docs/decisions/0001). Costs a copy of what was written.   Requires: single-threaded, no VM.
+  // fork(2) with every generation (docs/decisions/0003). Costs a copy of what was written.   Requires: single-threaded, no VM.
   Status rebase();
 
   // Descriptors a forked child must keep: they are mapped again by rebase().

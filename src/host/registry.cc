@@ -1,0 +1,406 @@
+#include "host/registry.h"
+
+#include <boost/json.hpp>
+
+#include "base/clock.h"
+
+namespace ramet::host {
+namespace {
+
+constexpr const char* kSchema = R"sql(
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE machines(
+  id TEXT PRIMARY KEY, role TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '',
+  template TEXT NOT NULL, template_digest TEXT NOT NULL DEFAULT '',
+  parent_id TEXT, family_id TEXT NOT NULL, depth INTEGER NOT NULL,
+  created_ns INTEGER NOT NULL, expires_ns INTEGER, labels TEXT NOT NULL, env TEXT NOT NULL,
+  vcpus INTEGER NOT NULL, memory_mib INTEGER NOT NULL, disk_bytes INTEGER NOT NULL,
+  generation INTEGER NOT NULL DEFAULT 0,
+  total_ms REAL NOT NULL DEFAULT 0, fork_ms REAL NOT NULL DEFAULT 0, identify_ms REAL NOT NULL DEFAULT 0, boot_ms REAL NOT NULL DEFAULT 0,
+  pid INTEGER NOT NULL DEFAULT 0, pid_start INTEGER NOT NULL DEFAULT 0,
+  ram_address INTEGER NOT NULL DEFAULT 0, ram_bytes INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE overlays(id TEXT PRIMARY KEY, state TEXT NOT NULL);
+CREATE TABLE chain(
+  machine_id TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, position INTEGER NOT NULL,
+  overlay_id TEXT NOT NULL REFERENCES overlays(id), PRIMARY KEY(machine_id, position));
+CREATE INDEX chain_overlay ON chain(overlay_id);
+CREATE TABLE operations(id TEXT PRIMARY KEY, parent TEXT NOT NULL, parent_next TEXT NOT NULL, started_ns INTEGER NOT NULL);
+CREATE TABLE operation_children(operation_id TEXT NOT NULL REFERENCES operations(id) ON DELETE CASCADE,
+  position INTEGER NOT NULL, machine_id TEXT NOT NULL, overlay_id TEXT NOT NULL, PRIMARY KEY(operation_id, position));
+)sql";
+
+constexpr const char* kMachineColumns =
+    "id,role,state,reason,template,template_digest,parent_id,family_id,depth,created_ns,expires_ns,labels,env,vcpus,memory_mib,"
+    "disk_bytes,generation,total_ms,fork_ms,identify_ms,boot_ms,pid,pid_start,ram_address,ram_bytes";
+
+const char* role_name(MachineRole r) {
+  switch (r) {
+    case MachineRole::kZygote: return "zygote";
+    case MachineRole::kBuilder: return "builder";
+    case MachineRole::kSandbox: break;
+  }
+  return "sandbox";
+}
+MachineRole role_of(const std::string& s) {
+  return s == "zygote" ? MachineRole::kZygote : s == "builder" ? MachineRole::kBuilder : MachineRole::kSandbox;
+}
+SandboxState state_of(const std::string& s) {
+  if (s == "creating") return SandboxState::kCreating;
+  if (s == "running") return SandboxState::kRunning;
+  return s == "gone" ? SandboxState::kGone : SandboxState::kFailed;
+}
+const char* overlay_state_name(OverlayState s) {
+  switch (s) {
+    case OverlayState::kWritable: return "writable";
+    case OverlayState::kFrozen: return "frozen";
+    case OverlayState::kSealed: return "sealed";
+    case OverlayState::kDoomed: break;
+  }
+  return "doomed";
+}
+OverlayState overlay_state_of(const std::string& s) {
+  if (s == "writable") return OverlayState::kWritable;
+  if (s == "frozen") return OverlayState::kFrozen;
+  return s == "sealed" ? OverlayState::kSealed : OverlayState::kDoomed;
+}
+
+std::string to_json(const std::map<std::string, std::string>& map) {
+  boost::json::object o;
+  for (const auto& [k, v] : map) o[k] = v;
+  return boost::json::serialize(o);
+}
+std::map<std::string, std::string> from_json(const std::string& text) {
+  std::map<std::string, std::string> out;
+  boost::system::error_code ec;
+  const boost::json::value v = boost::json::parse(text, ec);
+  if (ec || !v.is_object()) return out;
+  for (const auto& kv : v.get_object())
+    if (kv.value().is_string()) out.emplace(kv.key(), kv.value().get_string());
+  return out;
+}
+
+MachineRow read_machine(const SqlStatement& s) {
+  MachineRow r;
+  int c = 0;
+  r.info.id = s.text_at(c++);
+  r.role = role_of(s.text_at(c++));
+  r.info.state = state_of(s.text_at(c++));
+  r.info.state_reason = s.text_at(c++);
+  r.info.template_name = s.text_at(c++);
+  r.template_digest = s.text_at(c++);
+  r.info.parent_id = s.maybe_text_at(c++);
+  r.info.family_id = s.text_at(c++);
+  r.info.depth = static_cast<uint32_t>(s.int_at(c++));
+  r.info.created_at_ns = s.int_at(c++);
+  r.info.expires_at_ns = s.maybe_int_at(c++);
+  r.info.labels = from_json(s.text_at(c++));
+  r.info.env = from_json(s.text_at(c++));
+  r.info.vcpus = static_cast<uint32_t>(s.int_at(c++));
+  r.info.memory_mib = static_cast<uint64_t>(s.int_at(c++));
+  r.info.disk_bytes = static_cast<uint64_t>(s.int_at(c++));
+  r.info.generation = static_cast<uint32_t>(s.int_at(c++));
+  r.info.timing.total_ms = s.double_at(c++);
+  r.info.timing.fork_ms = s.double_at(c++);
+  r.info.timing.identify_ms = s.double_at(c++);
+  r.info.timing.template_boot_ms = s.double_at(c++);
+  r.pid = s.int_at(c++);
+  r.pid_start = static_cast<uint64_t>(s.int_at(c++));
+  r.ram_address = static_cast<uint64_t>(s.int_at(c++));
+  r.ram_bytes = static_cast<uint64_t>(s.int_at(c++));
+  return r;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Registry>> Registry::open(const std::string& path) {
+  TRY_ASSIGN(SqlDatabase db, SqlDatabase::open(path));
+  std::unique_ptr<Registry> r(new Registry(std::move(db)));
+  TRY_ASSIGN(SqlStatement s, r->db_.prepare("SELECT count(*) FROM sqlite_master WHERE name='meta'"));
+  TRY(s.step());
+  if (s.int_at(0) == 0) {
+    TRY(r->create_schema());
+    return r;
+  }
+  TRY_ASSIGN(SqlStatement v, r->db_.prepare("SELECT value FROM meta WHERE key='schema'"));
+  TRY_ASSIGN(const bool row, v.step());
+  if (!row) return fail(ErrorKind::kCorrupt, "registry " + path + " has no schema version");
+  const int version = std::atoi(v.text_at(0).c_str());
+  if (version != kSchemaVersion)
+    return fail(ErrorKind::kUnsupported, "registry " + path + " has schema version " + std::to_string(version) + ", this program knows " +
+                                             std::to_string(kSchemaVersion));
+  return r;
+}
+
+Status Registry::create_schema() {
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY(db_.exec(kSchema));
+  TRY_ASSIGN(SqlStatement s, db_.prepare("INSERT INTO meta VALUES('schema',?)"));
+  TRY(s.bind(std::string_view(std::to_string(kSchemaVersion))).run());
+  return t.commit();
+}
+
+Result<bool> Registry::note_boot(const std::string& boot_id) {
+  const std::lock_guard lock(mutex_);
+  std::optional<std::string> last;
+  {
+    TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT value FROM meta WHERE key='boot_id'"));
+    TRY_ASSIGN(const bool row, s.step());
+    if (row) last = s.text_at(0);
+  }
+  TRY_ASSIGN(SqlStatement w, db_.prepare("INSERT INTO meta VALUES('boot_id',?) ON CONFLICT(key) DO UPDATE SET value=excluded.value"));
+  TRY(w.bind(std::string_view(boot_id)).run());
+  return last && *last != boot_id;
+}
+
+Status Registry::insert_machine(const MachineRow& row) {
+  const SandboxInfo& i = row.info;
+  TRY_ASSIGN(SqlStatement s, db_.prepare(std::string("INSERT INTO machines(") + kMachineColumns +
+                                         ") VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+  s.bind(std::string_view(i.id)).bind(std::string_view(role_name(row.role))).bind(std::string_view(state_name(i.state)));
+  s.bind(std::string_view(i.state_reason)).bind(std::string_view(i.template_name)).bind(std::string_view(row.template_digest));
+  s.bind(i.parent_id).bind(std::string_view(i.family_id)).bind(int64_t{i.depth}).bind(i.created_at_ns).bind(i.expires_at_ns);
+  s.bind(std::string_view(to_json(i.labels))).bind(std::string_view(to_json(i.env))).bind(int64_t{i.vcpus});
+  s.bind(static_cast<int64_t>(i.memory_mib)).bind(static_cast<int64_t>(i.disk_bytes)).bind(int64_t{i.generation});
+  s.bind(i.timing.total_ms).bind(i.timing.fork_ms).bind(i.timing.identify_ms).bind(i.timing.template_boot_ms);
+  s.bind(row.pid).bind(static_cast<int64_t>(row.pid_start)).bind(static_cast<int64_t>(row.ram_address));
+  return s.bind(static_cast<int64_t>(row.ram_bytes)).run();
+}
+
+Status Registry::insert_overlay(const std::string& id, OverlayState state) {
+  TRY_ASSIGN(SqlStatement s, db_.prepare("INSERT INTO overlays VALUES(?,?)"));
+  return s.bind(std::string_view(id)).bind(std::string_view(overlay_state_name(state))).run();
+}
+
+Status Registry::append_chain(const std::string& machine_id, const std::string& overlay_id) {
+  TRY_ASSIGN(SqlStatement s, db_.prepare("INSERT INTO chain VALUES(?1,(SELECT coalesce(max(position),-1)+1 FROM chain WHERE machine_id=?1),?2)"));
+  return s.bind(std::string_view(machine_id)).bind(std::string_view(overlay_id)).run();
+}
+
+Result<std::vector<std::string>> Registry::chain_locked(const std::string& machine_id) {
+  TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT overlay_id FROM chain WHERE machine_id=? ORDER BY position"));
+  s.bind(std::string_view(machine_id));
+  std::vector<std::string> out;
+  for (;;) {
+    TRY_ASSIGN(const bool row, s.step());
+    if (!row) return out;
+    out.push_back(s.text_at(0));
+  }
+}
+
+Status Registry::add_machine(const MachineRow& row, const std::vector<std::string>& frozen, const std::string& writable) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY(insert_machine(row));
+  for (const std::string& id : frozen) TRY(append_chain(row.info.id, id));
+  if (!writable.empty()) {
+    TRY(insert_overlay(writable, OverlayState::kWritable));
+    TRY(append_chain(row.info.id, writable));
+  }
+  return t.commit();
+}
+
+Status Registry::begin_fork(const ForkIntent& intent) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY_ASSIGN(SqlStatement op, db_.prepare("INSERT INTO operations VALUES(?,?,?,?)"));
+  TRY(op.bind(std::string_view(intent.id)).bind(std::string_view(intent.parent)).bind(std::string_view(intent.parent_next)).bind(wall_ns()).run());
+  if (!intent.parent_next.empty()) TRY(insert_overlay(intent.parent_next, OverlayState::kWritable));
+  TRY_ASSIGN(const std::vector<std::string> base, chain_locked(intent.parent));
+  for (size_t i = 0; i < intent.children.size(); i++) {
+    const std::string& id = intent.children[i].info.id;
+    TRY(insert_machine(intent.children[i]));
+    TRY(insert_overlay(intent.child_overlays[i], OverlayState::kWritable));
+    for (const std::string& o : base) TRY(append_chain(id, o));
+    TRY(append_chain(id, intent.child_overlays[i]));
+    TRY_ASSIGN(SqlStatement c, db_.prepare("INSERT INTO operation_children VALUES(?,?,?,?)"));
+    c.bind(std::string_view(intent.id)).bind(static_cast<int64_t>(i));
+    TRY(c.bind(std::string_view(id)).bind(std::string_view(intent.child_overlays[i])).run());
+  }
+  return t.commit();
+}
+
+Status Registry::settle_fork(const std::string& operation_id, bool swapped) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  std::string parent, next;
+  {
+    TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT parent,parent_next FROM operations WHERE id=?"));
+    TRY_ASSIGN(const bool row, s.bind(std::string_view(operation_id)).step());
+    if (!row) return t.commit();
+    parent = s.text_at(0);
+    next = s.text_at(1);
+  }
+  TRY_ASSIGN(const std::vector<std::string> chain, chain_locked(parent));
+  if (!next.empty() && !chain.empty()) {
+    const std::string& current = chain.back();
+    if (swapped) {
+      TRY_ASSIGN(SqlStatement f, db_.prepare("UPDATE overlays SET state='frozen' WHERE id=? AND state='writable'"));
+      TRY(f.bind(std::string_view(current)).run());
+      TRY(append_chain(parent, next));
+    } else {
+      // The children never saw the parent's current overlay (it held nothing): only the parent keeps it.
+      TRY_ASSIGN(SqlStatement d, db_.prepare("DELETE FROM chain WHERE overlay_id=?1 AND machine_id IN"
+                                             "(SELECT machine_id FROM operation_children WHERE operation_id=?2)"));
+      TRY(d.bind(std::string_view(current)).bind(std::string_view(operation_id)).run());
+    }
+  }
+  if (!next.empty() && (!swapped || chain.empty())) {
+    TRY_ASSIGN(SqlStatement d, db_.prepare("UPDATE overlays SET state='doomed' WHERE id=?"));
+    TRY(d.bind(std::string_view(next)).run());
+  }
+  TRY_ASSIGN(SqlStatement e, db_.prepare("DELETE FROM operations WHERE id=?"));
+  TRY(e.bind(std::string_view(operation_id)).run());
+  return t.commit();
+}
+
+Status Registry::set_process(const std::string& id, int64_t pid, uint64_t pid_start, uint64_t ram_address, uint64_t ram_bytes, uint32_t generation) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET pid=?,pid_start=?,ram_address=?,ram_bytes=?,generation=? WHERE id=?"));
+  s.bind(pid).bind(static_cast<int64_t>(pid_start)).bind(static_cast<int64_t>(ram_address)).bind(static_cast<int64_t>(ram_bytes));
+  return s.bind(int64_t{generation}).bind(std::string_view(id)).run();
+}
+
+Status Registry::set_running(const SandboxInfo& i) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET state='running',reason='',total_ms=?,fork_ms=?,identify_ms=?,boot_ms=? WHERE id=?"));
+  s.bind(i.timing.total_ms).bind(i.timing.fork_ms).bind(i.timing.identify_ms).bind(i.timing.template_boot_ms);
+  return s.bind(std::string_view(i.id)).run();
+}
+
+namespace {
+Status end_machine(SqlDatabase& db, const std::string& id, const char* state, const std::string& reason) {
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db));
+  TRY_ASSIGN(SqlStatement s, db.prepare("UPDATE machines SET state=?,reason=?,pid=0,pid_start=0 WHERE id=?"));
+  TRY(s.bind(std::string_view(state)).bind(std::string_view(reason)).bind(std::string_view(id)).run());
+  TRY_ASSIGN(SqlStatement c, db.prepare("DELETE FROM chain WHERE machine_id=?"));
+  TRY(c.bind(std::string_view(id)).run());
+  return t.commit();
+}
+}  // namespace
+
+Status Registry::set_failed(const std::string& id, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  return end_machine(db_, id, "failed", reason);
+}
+Status Registry::set_gone(const std::string& id, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  return end_machine(db_, id, "gone", reason);
+}
+
+Status Registry::set_expiry(const std::string& id, std::optional<int64_t> expires_at_ns) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET expires_ns=? WHERE id=?"));
+  return s.bind(expires_at_ns).bind(std::string_view(id)).run();
+}
+Status Registry::set_labels(const std::string& id, const Labels& labels) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET labels=? WHERE id=?"));
+  return s.bind(std::string_view(to_json(labels))).bind(std::string_view(id)).run();
+}
+Status Registry::delete_machine(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("DELETE FROM machines WHERE id=?"));
+  return s.bind(std::string_view(id)).run();
+}
+
+Status Registry::set_overlay_state(const std::string& id, OverlayState state) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE overlays SET state=? WHERE id=? AND state<>'doomed'"));
+  return s.bind(std::string_view(overlay_state_name(state))).bind(std::string_view(id)).run();
+}
+Status Registry::delete_overlay(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("DELETE FROM overlays WHERE id=?"));
+  return s.bind(std::string_view(id)).run();
+}
+
+Result<std::vector<MachineRow>> Registry::machines() {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare(std::string("SELECT ") + kMachineColumns + " FROM machines ORDER BY created_ns,id"));
+  std::vector<MachineRow> out;
+  for (;;) {
+    TRY_ASSIGN(const bool row, s.step());
+    if (!row) return out;
+    out.push_back(read_machine(s));
+  }
+}
+
+Result<std::vector<OverlayRow>> Registry::overlays() {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT id,state FROM overlays ORDER BY id"));
+  std::vector<OverlayRow> out;
+  for (;;) {
+    TRY_ASSIGN(const bool row, s.step());
+    if (!row) return out;
+    out.push_back({s.text_at(0), overlay_state_of(s.text_at(1))});
+  }
+}
+
+Result<std::vector<std::string>> Registry::chain(const std::string& machine_id) {
+  const std::lock_guard lock(mutex_);
+  return chain_locked(machine_id);
+}
+
+Result<std::vector<OverlayRow>> Registry::chain_rows(const std::string& machine_id) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT o.id,o.state FROM chain c JOIN overlays o ON o.id=c.overlay_id WHERE c.machine_id=? ORDER BY c.position"));
+  s.bind(std::string_view(machine_id));
+  std::vector<OverlayRow> out;
+  for (;;) {
+    TRY_ASSIGN(const bool row, s.step());
+    if (!row) return out;
+    out.push_back({s.text_at(0), overlay_state_of(s.text_at(1))});
+  }
+}
+
+Result<std::vector<PendingFork>> Registry::pending_forks() {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT id,parent,parent_next FROM operations ORDER BY started_ns"));
+  std::vector<PendingFork> out;
+  for (;;) {
+    TRY_ASSIGN(const bool row, s.step());
+    if (!row) break;
+    out.push_back({s.text_at(0), s.text_at(1), s.text_at(2), {}});
+  }
+  for (PendingFork& f : out) {
+    TRY_ASSIGN(SqlStatement c, db_.prepare("SELECT machine_id FROM operation_children WHERE operation_id=? ORDER BY position"));
+    c.bind(std::string_view(f.id));
+    for (;;) {
+      TRY_ASSIGN(const bool row, c.step());
+      if (!row) break;
+      f.children.push_back(c.text_at(0));
+    }
+  }
+  return out;
+}
+
+Result<std::vector<std::string>> Registry::doom_unused() {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY(db_.exec("UPDATE overlays SET state='doomed' WHERE id NOT IN (SELECT overlay_id FROM chain)"
+               " AND id NOT IN (SELECT parent_next FROM operations)"));
+  std::vector<std::string> out;
+  {
+    TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT id FROM overlays WHERE state='doomed' ORDER BY id"));
+    for (;;) {
+      TRY_ASSIGN(const bool row, s.step());
+      if (!row) break;
+      out.push_back(s.text_at(0));
+    }
+  }
+  TRY(t.commit());
+  return out;
+}
+
+Result<std::vector<std::string>> Registry::unsealed() {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT id FROM overlays WHERE state='frozen' ORDER BY id"));
+  std::vector<std::string> out;
+  for (;;) {
+    TRY_ASSIGN(const bool row, s.step());
+    if (!row) return out;
+    out.push_back(s.text_at(0));
+  }
+}
+
+}  // namespace ramet::host

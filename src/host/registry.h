@@ -1,0 +1,106 @@
+// host/registry.h - what this host knows about its machines and overlays, in SQLite, so that the next daemon can go on.
+//
+// Every machine (sandbox, zygote, template builder) is a row *before* anything that belongs to it exists; all it owns outside
+// (process, cgroup, socket, directory, overlay files) is named after its id or its overlays' ids, so the row alone is enough to
+// undo it. A live fork is one row of `operations` more: until it is settled the parent may or may not have moved to its next
+// overlay, and recovery asks the parent's process which (recovery.h).
+//
+// Durability: WAL without a sync per commit. What the rows describe (processes) does not survive a loss of power either; a
+// killed daemon loses nothing, and after a power cut a consistent older state plus the sweep of orphans is all that is needed.
+// Not here: the things themselves. Thread: any; one lock, held only across SQLite calls.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "host/sqlite.h"
+#include "host/types.h"
+
+namespace ramet::host {
+
+enum class MachineRole { kSandbox, kZygote, kBuilder };
+
+struct MachineRow {
+  SandboxInfo info;                    // of zygotes and builders only id, template, state, size
+  MachineRole role = MachineRole::kSandbox;
+  std::string template_digest;         // of its template.json: a zygote of a replaced template is not adopted
+  int64_t pid = 0;                     // 0: not started
+  uint64_t pid_start = 0;              // field 22 of /proc/PID/stat: with pid, names one process of this boot
+  uint64_t ram_address = 0;
+  uint64_t ram_bytes = 0;
+};
+
+// writable: one machine writes it; frozen: nobody may, any number read; sealed: frozen, durable and immutable; doomed: being deleted.
+enum class OverlayState { kWritable, kFrozen, kSealed, kDoomed };
+struct OverlayRow {
+  std::string id;
+  OverlayState state = OverlayState::kWritable;
+};
+
+struct ForkIntent {
+  std::string id;                      // of the operation
+  std::string parent;
+  std::string parent_next;             // overlay prepared for the parent; empty when it has no disk (zygote)
+  std::vector<MachineRow> children;
+  std::vector<std::string> child_overlays;  // one per child
+};
+struct PendingFork {
+  std::string id, parent, parent_next;
+  std::vector<std::string> children;
+};
+
+class Registry {
+ public:
+  static constexpr int kSchemaVersion = 1;
+
+  // Errors: kCorrupt, kUnsupported (written by a newer version), kPermission, kNoSpace.
+  static Result<std::unique_ptr<Registry>> open(const std::string& path);
+
+  // Once per boot of the machine: true when the last writer ran in another boot (its processes are all gone).
+  Result<bool> note_boot(const std::string& boot_id);
+
+  // A machine and its chain: `frozen` (oldest first, already known) and, if not empty, its new writable overlay.
+  Status add_machine(const MachineRow& row, const std::vector<std::string>& frozen, const std::string& writable);
+  // The intent to fork: the operation, the parent's next overlay, all children `creating`, each on the parent's present chain.
+  Status begin_fork(const ForkIntent& intent);
+  // The monitor answered: when `swapped`, the parent's overlay became frozen and parent_next its writable one, and the children
+  // stand on the frozen one too; else parent_next is doomed. Ends the operation. Applying it twice changes nothing.
+  Status settle_fork(const std::string& operation_id, bool swapped);
+  Status set_process(const std::string& id, int64_t pid, uint64_t pid_start, uint64_t ram_address, uint64_t ram_bytes, uint32_t generation);
+  Status set_running(const SandboxInfo& info);
+  // Its overlays are let go as by release().
+  Status set_failed(const std::string& id, const std::string& reason);
+  Status set_gone(const std::string& id, const std::string& reason);
+  Status set_expiry(const std::string& id, std::optional<int64_t> expires_at_ns);
+  Status set_labels(const std::string& id, const Labels& labels);
+  Status delete_machine(const std::string& id);  // with its chain
+
+  Status set_overlay_state(const std::string& id, OverlayState state);
+  Status delete_overlay(const std::string& id);
+
+  Result<std::vector<MachineRow>> machines();
+  Result<std::vector<OverlayRow>> overlays();
+  Result<std::vector<std::string>> chain(const std::string& machine_id);  // oldest first
+  Result<std::vector<OverlayRow>> chain_rows(const std::string& machine_id);
+  Result<std::vector<PendingFork>> pending_forks();
+  // Overlays no machine uses any more, marked doomed now (a writable one of a lost machine too).
+  Result<std::vector<std::string>> doom_unused();
+  // Overlays frozen and not sealed yet.
+  Result<std::vector<std::string>> unsealed();
+
+ private:
+  explicit Registry(SqlDatabase db) : db_(std::move(db)) {}
+  Status create_schema();
+  Status insert_machine(const MachineRow& row);
+  Status insert_overlay(const std::string& id, OverlayState state);
+  Status append_chain(const std::string& machine_id, const std::string& overlay_id);
+  Result<std::vector<std::string>> chain_locked(const std::string& machine_id);
+
+  std::mutex mutex_;
+  SqlDatabase db_;  // guarded by mutex_
+};
+
+}  // namespace ramet::host

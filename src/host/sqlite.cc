@@ -1,0 +1,119 @@
+#include "host/sqlite.h"
+
+namespace ramet::host {
+namespace {
+
+ErrorKind kind_of_sqlite(int code) {
+  switch (code & 0xff) {
+    case SQLITE_FULL: return ErrorKind::kNoSpace;
+    case SQLITE_CORRUPT: case SQLITE_NOTADB: return ErrorKind::kCorrupt;
+    case SQLITE_CONSTRAINT: case SQLITE_BUSY: case SQLITE_LOCKED: return ErrorKind::kConflict;
+    case SQLITE_PERM: case SQLITE_READONLY: case SQLITE_CANTOPEN: case SQLITE_AUTH: return ErrorKind::kPermission;
+    case SQLITE_NOMEM: return ErrorKind::kNoMemory;
+    case SQLITE_MISUSE: case SQLITE_RANGE: case SQLITE_ERROR: return ErrorKind::kInternal;
+    default: return ErrorKind::kIo;
+  }
+}
+
+tl::unexpected<Error> sql_fail(sqlite3* db, int code, std::string_view what) {
+  return fail(kind_of_sqlite(code), "registry: " + std::string(what) + ": " + (db ? sqlite3_errmsg(db) : sqlite3_errstr(code)));
+}
+
+}  // namespace
+
+SqlStatement& SqlStatement::bind(std::string_view text) {
+  const int rc = sqlite3_bind_text(stmt_.get(), next_++, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+  if (rc != SQLITE_OK) bind_error_ = rc;
+  return *this;
+}
+SqlStatement& SqlStatement::bind(int64_t number) {
+  const int rc = sqlite3_bind_int64(stmt_.get(), next_++, number);
+  if (rc != SQLITE_OK) bind_error_ = rc;
+  return *this;
+}
+SqlStatement& SqlStatement::bind(std::optional<int64_t> number) {
+  if (number) return bind(*number);
+  const int rc = sqlite3_bind_null(stmt_.get(), next_++);
+  if (rc != SQLITE_OK) bind_error_ = rc;
+  return *this;
+}
+SqlStatement& SqlStatement::bind(const std::optional<std::string>& text) {
+  if (text) return bind(std::string_view(*text));
+  return bind(std::optional<int64_t>{});
+}
+SqlStatement& SqlStatement::bind(double number) {
+  const int rc = sqlite3_bind_double(stmt_.get(), next_++, number);
+  if (rc != SQLITE_OK) bind_error_ = rc;
+  return *this;
+}
+
+Result<bool> SqlStatement::step() {
+  sqlite3* db = sqlite3_db_handle(stmt_.get());
+  if (bind_error_ != 0) return sql_fail(db, bind_error_, "bind");
+  const int rc = sqlite3_step(stmt_.get());
+  if (rc == SQLITE_ROW) return true;
+  if (rc == SQLITE_DONE) return false;
+  return sql_fail(db, rc, "step");
+}
+
+Status SqlStatement::run() {
+  TRY_ASSIGN(const bool row, step());
+  (void)row;
+  return {};
+}
+
+int64_t SqlStatement::int_at(int c) const { return sqlite3_column_int64(stmt_.get(), c); }
+double SqlStatement::double_at(int c) const { return sqlite3_column_double(stmt_.get(), c); }
+std::string SqlStatement::text_at(int c) const {
+  const unsigned char* t = sqlite3_column_text(stmt_.get(), c);
+  if (!t) return {};
+  return {reinterpret_cast<const char*>(t), static_cast<size_t>(sqlite3_column_bytes(stmt_.get(), c))};
+}
+std::optional<int64_t> SqlStatement::maybe_int_at(int c) const {
+  if (sqlite3_column_type(stmt_.get(), c) == SQLITE_NULL) return std::nullopt;
+  return int_at(c);
+}
+std::optional<std::string> SqlStatement::maybe_text_at(int c) const {
+  if (sqlite3_column_type(stmt_.get(), c) == SQLITE_NULL) return std::nullopt;
+  return text_at(c);
+}
+
+Result<SqlDatabase> SqlDatabase::open(const std::string& path) {
+  sqlite3* raw = nullptr;
+  const int rc = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
+  SqlDatabase db(raw);
+  if (rc != SQLITE_OK) return sql_fail(raw, rc, "open " + path);
+  sqlite3_busy_timeout(raw, 5000);
+  TRY(db.exec("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;"));
+  return db;
+}
+
+Result<SqlStatement> SqlDatabase::prepare(std::string_view sql) {
+  sqlite3_stmt* s = nullptr;
+  const int rc = sqlite3_prepare_v2(db_.get(), sql.data(), static_cast<int>(sql.size()), &s, nullptr);
+  if (rc != SQLITE_OK) return sql_fail(db_.get(), rc, "prepare");
+  return SqlStatement(s);
+}
+
+Status SqlDatabase::exec(const char* sql) {
+  const int rc = sqlite3_exec(db_.get(), sql, nullptr, nullptr, nullptr);
+  if (rc != SQLITE_OK) return sql_fail(db_.get(), rc, "exec");
+  return {};
+}
+
+Result<SqlTransaction> SqlTransaction::begin(SqlDatabase& db) {
+  TRY(db.exec("BEGIN IMMEDIATE"));
+  return SqlTransaction(&db);
+}
+
+SqlTransaction::~SqlTransaction() {
+  if (db_) (void)db_->exec("ROLLBACK");
+}
+
+Status SqlTransaction::commit() {
+  TRY(db_->exec("COMMIT"));
+  db_ = nullptr;
+  return {};
+}
+
+}  // namespace ramet::host

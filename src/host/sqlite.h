@@ -1,0 +1,81 @@
+// host/sqlite.h - a small owner of one SQLite connection and its statements; errors become Result.
+// Not here: our tables (registry.h). A resource. Thread: the owner locks; one connection is used by one thread at a time.
+#pragma once
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace ramet::host {
+
+// One prepared statement. bind() in the order of the question marks, then step() until it says false.
+class SqlStatement {
+ public:
+  SqlStatement(SqlStatement&&) noexcept = default;
+  SqlStatement& operator=(SqlStatement&&) noexcept = default;
+
+  SqlStatement& bind(std::string_view text);
+  SqlStatement& bind(int64_t number);
+  SqlStatement& bind(std::optional<int64_t> number);
+  SqlStatement& bind(const std::optional<std::string>& text);
+  SqlStatement& bind(double number);
+
+  // True: a row is there.   Errors: kNoSpace (disk full), kCorrupt, kIo, kConflict (constraint).
+  Result<bool> step();
+  // For statements without rows.
+  Status run();
+
+  int64_t int_at(int column) const;
+  double double_at(int column) const;
+  std::string text_at(int column) const;
+  std::optional<int64_t> maybe_int_at(int column) const;
+  std::optional<std::string> maybe_text_at(int column) const;
+
+ private:
+  friend class SqlDatabase;
+  struct Finalizer {
+    void operator()(sqlite3_stmt* s) const { sqlite3_finalize(s); }
+  };
+  explicit SqlStatement(sqlite3_stmt* s) : stmt_(s) {}
+  std::unique_ptr<sqlite3_stmt, Finalizer> stmt_;
+  int next_ = 1;
+  int bind_error_ = 0;
+};
+
+class SqlDatabase {
+ public:
+  // WAL; survives the death of the process at any point, and stays consistent over a loss of power.
+  static Result<SqlDatabase> open(const std::string& path);
+
+  Result<SqlStatement> prepare(std::string_view sql);
+  Status exec(const char* sql);
+  int changes() const { return sqlite3_changes(db_.get()); }
+
+ private:
+  struct Closer {
+    void operator()(sqlite3* d) const { sqlite3_close_v2(d); }
+  };
+  explicit SqlDatabase(sqlite3* db) : db_(db) {}
+  std::unique_ptr<sqlite3, Closer> db_;
+};
+
+// BEGIN IMMEDIATE now; ROLLBACK in the destructor unless commit() succeeded.
+class SqlTransaction {
+ public:
+  static Result<SqlTransaction> begin(SqlDatabase& db);
+  SqlTransaction(SqlTransaction&& o) noexcept : db_(std::exchange(o.db_, nullptr)) {}
+  ~SqlTransaction();
+  Status commit();
+
+ private:
+  explicit SqlTransaction(SqlDatabase* db) : db_(db) {}
+  SqlDatabase* db_;
+};
+
+}  // namespace ramet::host

@@ -1,0 +1,263 @@
+#include "host/template_store.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "host/ids.h"
+
+namespace ramet::host {
+namespace {
+
+constexpr size_t kBlock = 4096;
+constexpr const char* kFileNames[] = {"vmlinux", "initrd", "disk.img"};
+
+bool is_template_file(const std::string& name) {
+  return std::find(std::begin(kFileNames), std::end(kFileNames), name) != std::end(kFileNames);
+}
+
+class Sha256 {
+ public:
+  Sha256() : ctx_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(ctx_, EVP_sha256(), nullptr); }
+  ~Sha256() { EVP_MD_CTX_free(ctx_); }
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+  void update(const void* data, size_t size) { EVP_DigestUpdate(ctx_, data, size); }
+  std::string hex() {
+    unsigned char digest[32];
+    EVP_DigestFinal_ex(ctx_, digest, nullptr);
+    static constexpr char kHex[] = "0123456789abcdef";
+    std::string out;
+    for (const unsigned char b : digest) {
+      out += kHex[b >> 4];
+      out += kHex[b & 15];
+    }
+    return out;
+  }
+
+ private:
+  EVP_MD_CTX* ctx_;
+};
+
+bool all_zero(const std::byte* p, size_t n) {
+  static constexpr std::byte kZero[kBlock] = {};
+  return n <= kBlock && std::memcmp(p, kZero, n) == 0;
+}
+
+Result<std::string> hash_file(const std::string& path) {
+  TRY_ASSIGN(const UniqueFd fd, open_file(path, O_RDONLY | O_NOFOLLOW));
+  Sha256 sha;
+  std::string buffer(1 << 20, '\0');
+  for (;;) {
+    const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail_errno("read " + path);
+    if (n == 0) return sha.hex();
+    sha.update(buffer.data(), static_cast<size_t>(n));
+  }
+}
+
+// Writes "path.part-ID", becomes "path" (with "path.sha256" beside it) in finish().
+class UploadWriter final : public TemplateFileWriter {
+ public:
+  UploadWriter(std::string name, std::string path, UniqueFd fd, std::string part, uint64_t reserve)
+      : name_(std::move(name)), path_(std::move(path)), part_(std::move(part)), fd_(std::move(fd)), reserve_(reserve) {}
+  ~UploadWriter() override {
+    if (!part_.empty()) ::unlink(part_.c_str());
+  }
+
+  Status write(std::span<const std::byte> data) override {
+    TRY(check_room(data.size()));
+    sha_.update(data.data(), data.size());
+    while (!data.empty()) {
+      // Whole zero blocks are left out: the file stays as sparse as its source was.
+      const size_t in_block = kBlock - bytes_ % kBlock;
+      size_t n = std::min(in_block, data.size());
+      if (all_zero(data.data(), n)) {
+        bytes_ += n;
+        data = data.subspan(n);
+        continue;
+      }
+      while (n < data.size() && n < (1u << 20) && !all_zero(data.data() + n, std::min(kBlock, data.size() - n)))
+        n += std::min(kBlock, data.size() - n);
+      TRY(pwrite_all(fd_.get(), data.first(n), bytes_));
+      bytes_ += n;
+      data = data.subspan(n);
+    }
+    return {};
+  }
+
+  Result<TemplateFile> finish() override {
+    if (::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) < 0) return fail_errno("size of " + name_);
+    if (::fsync(fd_.get()) < 0) return fail_errno("sync " + name_);
+    TemplateFile f{name_, bytes_, sha_.hex()};
+    TRY(replace_file(path_ + ".sha256", f.sha256));
+    if (::rename(part_.c_str(), path_.c_str()) < 0) return fail_errno("finish upload of " + name_);
+    part_.clear();
+    return f;
+  }
+
+ private:
+  Status check_room(size_t more) {
+    since_check_ += more;
+    if (since_check_ < (16u << 20) && bytes_ != 0) return {};
+    since_check_ = 0;
+    struct statvfs v;
+    if (::fstatvfs(fd_.get(), &v) < 0) return fail_errno("free space");
+    const uint64_t free_bytes = static_cast<uint64_t>(v.f_bavail) * v.f_frsize;
+    if (free_bytes >= reserve_ + (16u << 20)) return {};
+    return fail(ErrorKind::kNoSpace, "the host has " + std::to_string(free_bytes >> 20) + " MiB left for templates and keeps " +
+                                         std::to_string(reserve_ >> 20) + " MiB in reserve");
+  }
+  std::string name_, path_, part_;
+  UniqueFd fd_;
+  const uint64_t reserve_;
+  Sha256 sha_;
+  uint64_t bytes_ = 0;
+  uint64_t since_check_ = 0;
+};
+
+Status check_elf(const std::string& path) {
+  TRY_ASSIGN(const UniqueFd fd, open_file(path, O_RDONLY | O_NOFOLLOW));
+  std::byte head[20];
+  const Status got = pread_exact(fd.get(), head, 0);
+  static constexpr unsigned char kElf64[5] = {0x7f, 'E', 'L', 'F', 2};
+  if (!got || std::memcmp(head, kElf64, sizeof kElf64) != 0)
+    return fail(ErrorKind::kInvalid, "vmlinux is not an ELF64 file (a bzImage must be uncompressed first)");
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TemplateFileWriter>> TemplateStore::upload_file(const std::string& name, const std::string& file) {
+  TRY(check_template_name(name));
+  if (!is_template_file(file))
+    return fail(ErrorKind::kInvalid, "a template has the files vmlinux, initrd and disk.img, not '" + file.substr(0, 64) + "'");
+  const std::string dir = upload_dir(name);
+  TRY(make_directories(dir, 0700));
+  const std::string path = dir + "/" + file;
+  const std::string part = path + "." + new_id("up");
+  TRY_ASSIGN(UniqueFd fd, open_file(part, O_RDWR | O_CREAT | O_EXCL, 0600));
+  return std::make_unique<UploadWriter>(file, path, std::move(fd), part, disk_reserve_bytes_);
+}
+
+Result<Template> TemplateStore::commit(const std::string& name, std::string_view template_json) {
+  TRY(check_template_name(name));
+  const std::lock_guard lock(commit_mutex_);
+  TRY_ASSIGN(const TemplateInfo info, parse_template_json(template_json));
+  if (info.name != name) return fail(ErrorKind::kInvalid, "template.json names '" + info.name + "', the request '" + name + "'");
+  const std::string dir = upload_dir(name), target = paths_.template_dir(name);
+  struct stat st;
+  for (const TemplateFile& f : info.files) {
+    const std::string path = dir + "/" + f.name;
+    if (::stat(path.c_str(), &st) < 0) {
+      // A file of the present template with the same digest need not travel again.
+      const Result<Template> old = get(name);
+      const bool same = old && std::any_of(old->info.files.begin(), old->info.files.end(),
+                                           [&](const TemplateFile& o) { return o.name == f.name && o.sha256 == f.sha256 && o.bytes == f.bytes; });
+      if (!same) return fail(ErrorKind::kConflict, "file '" + f.name + "' of template '" + name + "' was not uploaded");
+      TRY(make_directories(dir, 0700));
+      if (::link((target + "/" + f.name).c_str(), path.c_str()) < 0) return fail_errno("take over " + f.name);
+      TRY(replace_file(path + ".sha256", f.sha256));
+      continue;
+    }
+    if (static_cast<uint64_t>(st.st_size) != f.bytes)
+      return fail(ErrorKind::kCorrupt, "'" + f.name + "' has " + std::to_string(st.st_size) + " bytes, template.json says " + std::to_string(f.bytes));
+    const Result<std::string> hash = read_file(path + ".sha256", 64);  // made while it was written
+    TRY_ASSIGN(const std::string digest, hash ? hash : hash_file(path));
+    if (digest != f.sha256) return fail(ErrorKind::kCorrupt, "'" + f.name + "' has SHA-256 " + digest + ", template.json says " + f.sha256);
+  }
+  TRY(check_elf(dir + "/vmlinux"));
+  TRY(replace_file(dir + "/template.json", template_json));
+  for (const char* f : kFileNames) ::unlink((dir + "/" + f + ".sha256").c_str());
+  TRY(sync_directory(dir));
+  if (::stat(target.c_str(), &st) == 0) {
+    if (::renameat2(AT_FDCWD, dir.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) < 0) return fail_errno("replace template " + name);
+    std::error_code ec;
+    std::filesystem::remove_all(dir, ec);
+  } else if (::rename(dir.c_str(), target.c_str()) < 0) {
+    return fail_errno("publish template " + name);
+  }
+  TRY(sync_directory(paths_.templates()));
+  return get(name);
+}
+
+Status TemplateStore::remove(const std::string& name) {
+  TRY(check_template_name(name));
+  const std::lock_guard lock(commit_mutex_);
+  const std::string target = paths_.template_dir(name), away = paths_.templates() + "/.upload-removed-" + name;
+  std::error_code ec;
+  std::filesystem::remove_all(away, ec);
+  if (::rename(target.c_str(), away.c_str()) < 0) {
+    if (errno == ENOENT) return fail(ErrorKind::kNotFound, "there is no template '" + name + "'");
+    return fail_errno("remove template " + name);
+  }
+  TRY(sync_directory(paths_.templates()));
+  std::filesystem::remove_all(away, ec);
+  return {};
+}
+
+Result<Template> TemplateStore::get(const std::string& name) const {
+  TRY(check_template_name(name));
+  const std::string path = paths_.template_dir(name) + "/template.json";
+  Result<std::string> text = read_file(path, 1 << 20);
+  if (!text && text.error().kind() == ErrorKind::kNotFound) return fail(ErrorKind::kNotFound, "there is no template '" + name + "'");
+  if (!text) return tl::unexpected<Error>(std::move(text).error());
+  Result<TemplateInfo> info = parse_template_json(*text);
+  if (!info) return fail(ErrorKind::kCorrupt, "template '" + name + "': " + info.error().message());
+  Template t{std::move(*info), {}};
+  Sha256 sha;
+  sha.update(text->data(), text->size());
+  t.digest = sha.hex();
+  struct stat st;
+  if (::stat(path.c_str(), &st) == 0) t.info.committed_at_ns = int64_t{st.st_mtim.tv_sec} * 1'000'000'000 + st.st_mtim.tv_nsec;
+  return t;
+}
+
+std::vector<Template> TemplateStore::list() const {
+  std::vector<std::string> names;
+  if (DIR* dir = ::opendir(paths_.templates().c_str())) {
+    while (const dirent* e = ::readdir(dir))
+      if (e->d_name[0] != '.') names.emplace_back(e->d_name);
+    ::closedir(dir);
+  }
+  std::sort(names.begin(), names.end());
+  std::vector<Template> out;
+  for (const std::string& n : names)
+    if (Result<Template> t = get(n)) out.push_back(std::move(*t));
+  return out;
+}
+
+Result<TemplateFiles> TemplateStore::open_files(const Template& t) const {
+  TemplateFiles out;
+  UniqueFd* const slots[] = {&out.kernel, &out.initrd, &out.disk};
+  for (size_t i = 0; i < 3; i++) {
+    const TemplateFile& f = t.info.files[i];
+    Result<UniqueFd> fd = open_file(paths_.template_dir(t.info.name) + "/" + f.name, O_RDONLY | O_NOFOLLOW);
+    if (!fd) return fail(ErrorKind::kCorrupt, "template '" + t.info.name + "': " + fd.error().message());
+    TRY_ASSIGN(const uint64_t size, file_size(fd->get()));
+    if (size != f.bytes)
+      return fail(ErrorKind::kCorrupt, "template '" + t.info.name + "': " + f.name + " has " + std::to_string(size) + " bytes, template.json says " +
+                                           std::to_string(f.bytes));
+    *slots[i] = std::move(*fd);
+  }
+  return out;
+}
+
+void TemplateStore::sweep() const {
+  std::error_code ec;
+  for (const auto& e : std::filesystem::directory_iterator(paths_.templates(), ec))
+    if (e.path().filename().string().rfind(".upload-", 0) == 0) std::filesystem::remove_all(e.path(), ec);
+}
+
+}  // namespace ramet::host

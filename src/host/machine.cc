@@ -1,8 +1,10 @@
 #include "host/machine.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -51,6 +53,24 @@ pid_t pid_of_pidfd(int pidfd) {
   if (at == std::string::npos) return 0;
   const long pid = std::strtol(info->c_str() + at + 4, nullptr, 10);
   return pid > 0 ? static_cast<pid_t>(pid) : 0;
+}
+
+bool process_has_open(pid_t pid, const std::string& path) {
+  struct stat wanted;
+  if (::stat(path.c_str(), &wanted) < 0) return false;
+  const std::string dir_path = "/proc/" + std::to_string(pid) + "/fd";
+  DIR* dir = ::opendir(dir_path.c_str());
+  if (!dir) return false;
+  bool found = false;
+  while (const dirent* e = ::readdir(dir)) {
+    struct stat st;
+    if (::fstatat(::dirfd(dir), e->d_name, &st, 0) == 0 && st.st_dev == wanted.st_dev && st.st_ino == wanted.st_ino) {
+      found = true;
+      break;
+    }
+  }
+  ::closedir(dir);
+  return found;
 }
 
 Result<std::shared_ptr<Machine>> Machine::start(const Options& options, const Program& program, vmm::Bootstrap& bootstrap,

@@ -99,6 +99,8 @@ Result<uint64_t> process_start_time(pid_t pid);
 Result<UniqueFd> open_remembered_process(pid_t pid, uint64_t start_time);
 // Kills it and waits a moment for its end; not finding it is success.
 void kill_remembered_process(pid_t pid, uint64_t start_time);
+// Whether the process has that very file open.
+bool process_has_open(pid_t pid, const std::string& path);
 // Which process a pidfd stands for; 0 when it has ended.
 pid_t pid_of_pidfd(int pidfd);
 

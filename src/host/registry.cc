@@ -260,31 +260,31 @@ Status Registry::set_process(const std::string& id, int64_t pid, uint64_t pid_st
   return s.bind(int64_t{generation}).bind(std::string_view(id)).run();
 }
 
-Status Registry::set_running(const SandboxInfo& i) {
+Status Registry::set_running(const std::vector<SandboxInfo>& infos) {
   const std::lock_guard lock(mutex_);
-  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET state='running',reason='',total_ms=?,fork_ms=?,identify_ms=?,boot_ms=? WHERE id=?"));
-  s.bind(i.timing.total_ms).bind(i.timing.fork_ms).bind(i.timing.identify_ms).bind(i.timing.template_boot_ms);
-  return s.bind(std::string_view(i.id)).run();
-}
-
-namespace {
-Status end_machine(SqlDatabase& db, const std::string& id, const char* state, const std::string& reason) {
-  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db));
-  TRY_ASSIGN(SqlStatement s, db.prepare("UPDATE machines SET state=?,reason=?,pid=0,pid_start=0 WHERE id=?"));
-  TRY(s.bind(std::string_view(state)).bind(std::string_view(reason)).bind(std::string_view(id)).run());
-  TRY_ASSIGN(SqlStatement c, db.prepare("DELETE FROM chain WHERE machine_id=?"));
-  TRY(c.bind(std::string_view(id)).run());
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  for (const SandboxInfo& i : infos) {
+    TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET state='running',reason='',total_ms=?,fork_ms=?,identify_ms=?,boot_ms=? WHERE id=?"));
+    s.bind(i.timing.total_ms).bind(i.timing.fork_ms).bind(i.timing.identify_ms).bind(i.timing.template_boot_ms);
+    TRY(s.bind(std::string_view(i.id)).run());
+  }
   return t.commit();
 }
-}  // namespace
 
-Status Registry::set_failed(const std::string& id, const std::string& reason) {
+Status Registry::set_ended(const std::string& id, SandboxState state, const std::string& reason) {
   const std::lock_guard lock(mutex_);
-  return end_machine(db_, id, "failed", reason);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET state=?,reason=? WHERE id=?"));
+  return s.bind(std::string_view(state_name(state))).bind(std::string_view(reason)).bind(std::string_view(id)).run();
 }
-Status Registry::set_gone(const std::string& id, const std::string& reason) {
+
+Status Registry::release_machine(const std::string& id) {
   const std::lock_guard lock(mutex_);
-  return end_machine(db_, id, "gone", reason);
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET pid=0,pid_start=0 WHERE id=?"));
+  TRY(s.bind(std::string_view(id)).run());
+  TRY_ASSIGN(SqlStatement c, db_.prepare("DELETE FROM chain WHERE machine_id=?"));
+  TRY(c.bind(std::string_view(id)).run());
+  return t.commit();
 }
 
 Status Registry::set_expiry(const std::string& id, std::optional<int64_t> expires_at_ns) {

@@ -70,10 +70,12 @@ class Registry {
   // stand on the frozen one too; else parent_next is doomed. Ends the operation. Applying it twice changes nothing.
   Status settle_fork(const std::string& operation_id, bool swapped);
   Status set_process(const std::string& id, int64_t pid, uint64_t pid_start, uint64_t ram_address, uint64_t ram_bytes, uint32_t generation);
-  Status set_running(const SandboxInfo& info);
-  // Its overlays are let go as by release().
-  Status set_failed(const std::string& id, const std::string& reason);
-  Status set_gone(const std::string& id, const std::string& reason);
+  // All or none of them.
+  Status set_running(const std::vector<SandboxInfo>& infos);
+  // The decision that it is over; what it owns stays known until release_machine().
+  Status set_ended(const std::string& id, SandboxState state, const std::string& reason);
+  // Its process is gone and its overlays are not used by it any more; the row stays.
+  Status release_machine(const std::string& id);
   Status set_expiry(const std::string& id, std::optional<int64_t> expires_at_ns);
   Status set_labels(const std::string& id, const Labels& labels);
   Status delete_machine(const std::string& id);  // with its chain

@@ -1,0 +1,19 @@
+#include "host/context.h"
+
+#include "base/log.h"
+
+namespace ramet::host {
+
+void dismantle(const Context& context, const std::string& id, const std::string& family, const std::shared_ptr<Machine>& machine) {
+  if (machine) {
+    machine->kill();
+    if (!machine->wait_end(deadline_after(Milliseconds(10'000)))) log_warn(id + ": its process does not end");
+  }
+  context.evacuate_leaf(family, id);
+  context.resources.release(id, family, false);
+  const Status gone = context.registry.delete_machine(id);
+  if (!gone) log_error(gone.error().to_string());
+  context.overlays_changed();
+}
+
+}  // namespace ramet::host

@@ -1,0 +1,217 @@
+// How sandboxes end: by request, by time, by their guest, by the death of their monitor. And what is cleaned up behind them.
+#include <algorithm>
+#include <set>
+
+#include "base/log.h"
+#include "host/crash_point.h"
+#include "host/host_impl.h"
+
+namespace ramet::host {
+namespace {
+
+constexpr Milliseconds kTick{500};
+constexpr Milliseconds kStrayInterval{15'000};
+constexpr size_t kFailedKept = 200;
+
+std::string reason_of(const MachineEnd& end) {
+  if (end.reason == "poweroff") return "the guest powered itself off";
+  if (end.reason == "reset") return "the guest reset itself";
+  if (end.reason == "stopped") return "its monitor was stopped";
+  return "its monitor ended: " + end.reason + (end.detail.empty() ? "" : " (" + end.detail + ")");
+}
+
+}  // namespace
+
+Status HostImpl::remove(const std::string& id) {
+  TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
+  {
+    const std::lock_guard lock(s->mutex);
+    if (s->info.state == SandboxState::kCreating) return fail(ErrorKind::kConflict, "sandbox '" + id + "' is still being created");
+  }
+  return end_sandbox(s, SandboxState::kGone, "removed");
+}
+
+Status HostImpl::end_sandbox(const std::shared_ptr<Sandbox>& s, SandboxState state, const std::string& reason) {
+  SandboxInfo info;
+  std::shared_ptr<Machine> machine;
+  {
+    const std::lock_guard lock(s->mutex);
+    if (s->ending || s->info.state == SandboxState::kGone) return {};
+    s->ending = true;
+    info = s->info;
+    machine = s->machine;
+  }
+  // The decision first: whatever happens to us now, the next daemon finishes it.
+  if (Status marked = registry_->set_ended(info.id, state, reason); !marked) {
+    const std::lock_guard lock(s->mutex);
+    s->ending = false;
+    return marked;
+  }
+  crash_point("remove.marked");
+  if (machine) {
+    machine->kill();
+    if (!machine->wait_end(deadline_after(Milliseconds(10'000)))) log_warn("sandbox " + info.id + ": its process does not end");
+  }
+  crash_point("remove.killed");
+  {
+    const std::lock_guard no_fork(s->fork_mutex);  // one under way fails now, and gives its children up
+    evacuate_leaf(info.family_id, info.id);
+    resources_.release(info.id, info.family_id, state == SandboxState::kFailed);
+  }
+  crash_point("remove.files");
+  const Status released = registry_->release_machine(info.id);
+  if (!released) log_error(released.error().to_string());
+  {
+    const std::lock_guard lock(s->mutex);
+    s->info.state = state;
+    s->info.state_reason = reason;
+    s->machine.reset();
+    s->ending = false;
+  }
+  if (state == SandboxState::kGone) forget_childless(info.id, reason);
+  crash_point("remove.row");
+  log_info("sandbox " + info.id + " " + state_name(state) + ": " + reason);
+  context_->overlays_changed();
+  return {};
+}
+
+void HostImpl::forget_childless(std::optional<std::string> id, const std::string& why) {
+  while (id) {
+    std::optional<std::string> parent;
+    {
+      std::shared_ptr<Sandbox> mine;
+      bool has_child = false;
+      for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+        const std::lock_guard lock(s->mutex);
+        if (s->info.id == *id && s->info.state == SandboxState::kGone) {
+          mine = s;
+          parent = s->info.parent_id;
+        }
+        has_child = has_child || s->info.parent_id == id;
+      }
+      if (!mine || has_child) return;
+    }
+    const Status gone = registry_->delete_machine(*id);
+    if (!gone) log_error(gone.error().to_string());
+    erase(*id, why);
+    id = parent;
+  }
+}
+
+void HostImpl::on_machine_end(const std::string& id) {
+  if (janitor_) janitor_->post([this, id] { handle_machine_end(id); });
+}
+
+void HostImpl::handle_machine_end(const std::string& id) {
+  if (runtime_->on_machine_end(id)) return;
+  std::shared_ptr<Sandbox> s;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = sandboxes_.find(id);
+    if (it == sandboxes_.end()) return;
+    s = it->second;
+  }
+  std::shared_ptr<Machine> machine;
+  {
+    const std::lock_guard lock(s->mutex);
+    if (s->info.state != SandboxState::kRunning || s->ending) return;  // its creator or remover deals with it
+    machine = s->machine;
+  }
+  const MachineEnd end = machine && machine->end() ? *machine->end() : MachineEnd{"died", {}, false};
+  const Status done = end_sandbox(s, end.clean ? SandboxState::kGone : SandboxState::kFailed, reason_of(end));
+  if (!done) log_error(done.error().to_string());
+}
+
+void HostImpl::tick() {
+  end_expired();
+  drop_oldest_failed();
+  if (MonotonicClock::now() >= next_stray_check_) {
+    next_stray_check_ = deadline_after(kStrayInterval);
+    kill_strays();
+  }
+  janitor_->post_at(deadline_after(kTick), [this] { tick(); });
+}
+
+void HostImpl::end_expired() {
+  const int64_t now = wall_ns();
+  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+    {
+      const std::lock_guard lock(s->mutex);
+      const bool due = s->info.expires_at_ns && *s->info.expires_at_ns <= now;
+      if (!due || s->ending || (s->info.state != SandboxState::kRunning && s->info.state != SandboxState::kFailed)) continue;
+    }
+    const Status done = end_sandbox(s, SandboxState::kGone, "its time was over");
+    if (!done) log_error(done.error().to_string());
+  }
+}
+
+void HostImpl::drop_oldest_failed() {
+  std::vector<std::pair<int64_t, std::shared_ptr<Sandbox>>> failed;
+  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+    const std::lock_guard lock(s->mutex);
+    if (s->info.state == SandboxState::kFailed && !s->ending) failed.emplace_back(s->info.created_at_ns, s);
+  }
+  if (failed.size() <= kFailedKept) return;
+  std::sort(failed.begin(), failed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < failed.size() - kFailedKept; i++)
+    (void)end_sandbox(failed[i].second, SandboxState::kGone, "dropped, because only the last " + std::to_string(kFailedKept) + " failed ones are kept").has_value();
+}
+
+void HostImpl::evacuate_leaf(const std::string& family, const std::string& id) {
+  const std::vector<pid_t> members = cgroups_.members(family, id);
+  if (members.empty()) return;
+  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+    const std::lock_guard lock(s->mutex);
+    if (!s->machine || s->info.id == id) continue;
+    const pid_t pid = s->machine->facts().pid;
+    if (std::find(members.begin(), members.end(), pid) != members.end()) (void)cgroups_.move(s->info.family_id, s->info.id, pid).has_value();
+  }
+}
+
+// A process in one of our leaves that no row knows, seen twice: a child whose birth failed and that did not end by itself.
+void HostImpl::kill_strays() {
+  const Result<std::vector<MachineRow>> rows = registry_->machines();
+  if (!rows) return;
+  std::set<pid_t> known;
+  std::set<std::string> ids;
+  for (const MachineRow& r : *rows) {
+    known.insert(static_cast<pid_t>(r.pid));
+    ids.insert(r.info.id);
+  }
+  std::map<pid_t, int> seen;
+  for (const auto& [family, leaf] : cgroups_.leaves()) {
+    const std::vector<pid_t> members = cgroups_.members(family, leaf);
+    for (const pid_t pid : members) {
+      if (known.count(pid) || pid == 0) continue;
+      const Result<UniqueFd> pidfd = open_pidfd(pid);  // held before the decision: the number cannot change its meaning
+      const std::optional<bool> ours = cgroups_.contains(family, pid);
+      if (!pidfd || !ours || !*ours) continue;
+      const int times = stray_sightings_.count(pid) ? stray_sightings_[pid] + 1 : 1;
+      seen[pid] = times;
+      if (times < 3) continue;
+      log_warn("process " + std::to_string(pid) + " in " + family + "/" + leaf + " belongs to no sandbox and is killed");
+      (void)signal_pidfd(pidfd->get(), 9);
+    }
+    if (members.empty() && !ids.count(leaf)) (void)cgroups_.remove_leaf(family, leaf).has_value();
+  }
+  stray_sightings_ = std::move(seen);
+}
+
+void HostImpl::tend_overlays() {
+  const Result<std::vector<std::string>> doomed = registry_->doom_unused();
+  if (doomed)
+    for (const std::string& id : *doomed) {
+      const Status gone = overlays_.remove(id);
+      if (gone) (void)registry_->delete_overlay(id).has_value();
+      else log_warn(gone.error().to_string());
+    }
+  const Result<std::vector<std::string>> frozen = registry_->unsealed();
+  if (!frozen) return;
+  for (const std::string& id : *frozen) {
+    const Result<bool> sealed = overlays_.seal(id);
+    if (sealed) (void)registry_->set_overlay_state(id, OverlayState::kSealed).has_value();
+    else log_warn("overlay " + id + " cannot be sealed: " + sealed.error().message());
+  }
+}
+
+}  // namespace ramet::host

@@ -1,0 +1,250 @@
+// A live fork: all that can be prepared is prepared while the parent runs; then freeze, fork, thaw, and only then the rest.
+#include <algorithm>
+
+#include "base/log.h"
+#include "host/agent_client.h"
+#include "host/crash_point.h"
+#include "host/host_impl.h"
+#include "host/ids.h"
+
+namespace ramet::host {
+namespace {
+
+constexpr size_t kFinishThreads = 16;
+constexpr uint32_t kQuiesceMs = 2000;
+
+// The parent's user tasks, frozen until thaw() or the destructor. Both connections are made while they still run.
+class FrozenParent {
+ public:
+  FrozenParent(Machine& machine, const HostOptions& options) : machine_(machine), options_(options) {}
+  ~FrozenParent() {
+    if (frozen_) (void)thaw();
+  }
+
+  // Errors: kNotQuiescent (and everything is thawed again), kUnavailable.
+  Status freeze() {
+    const Deadline deadline = deadline_after(options_.agent_deadline);
+    TRY_ASSIGN(UniqueFd freeze_stream, machine_.agent_stream(deadline));
+    TRY_ASSIGN(UniqueFd thaw_stream, machine_.agent_stream(deadline));
+    thaw_ = std::make_unique<AgentChannel>(std::move(thaw_stream));
+    abi::Request request;
+    request.mutable_freeze()->set_deadline_ms(static_cast<uint32_t>(options_.freeze_deadline.count()));
+    began_ns_ = monotonic_ns();
+    frozen_ = true;  // from here on it may be, whatever we hear
+    AgentChannel channel(std::move(freeze_stream));
+    TRY(channel.send(request, deadline));
+    Result<abi::Result> answer = channel.receive_result(deadline_after(options_.freeze_deadline + Milliseconds(2000)));
+    Status done = answer ? check_result(*answer) : Status(tl::unexpected<Error>(answer.error()));
+    if (done) return {};
+    (void)thaw();
+    if (done.error().kind() == ErrorKind::kTimeout) return fail(ErrorKind::kNotQuiescent, "the guest did not stand still in time: no answer from its agent");
+    return done;
+  }
+  // Sends the word; the answer is awaited by confirm_thaw(), after more urgent work.
+  void send_thaw() {
+    abi::Request request;
+    request.mutable_thaw();
+    sent_ = thaw_ && thaw_->send(request, deadline_after(Milliseconds(1000))).has_value();
+  }
+  // True: user tasks run again.
+  bool confirm_thaw() {
+    bool ok = sent_;
+    if (ok) {
+      const Result<abi::Result> answer = thaw_->receive_result(deadline_after(Milliseconds(5000)));
+      ok = answer && check_result(*answer).has_value();
+    }
+    thaw_.reset();
+    for (int i = 0; !ok && i < 3 && machine_.alive(); i++) {  // by a connection of its own
+      Result<UniqueFd> stream = machine_.agent_stream(deadline_after(Milliseconds(3000)));
+      abi::Request request;
+      request.mutable_thaw();
+      ok = stream && agent_call(std::move(*stream), request, deadline_after(Milliseconds(3000))).has_value();
+    }
+    if (ok) frozen_ = false;
+    ended_ns_ = monotonic_ns();
+    return ok;
+  }
+  bool thaw() {
+    send_thaw();
+    const bool ok = confirm_thaw();
+    frozen_ = false;
+    return ok;
+  }
+  double pause_ms() const { return static_cast<double>(ended_ns_ - began_ns_) / 1e6; }
+  int64_t began_ns() const { return began_ns_; }
+
+ private:
+  Machine& machine_;
+  const HostOptions& options_;
+  std::unique_ptr<AgentChannel> thaw_;
+  bool frozen_ = false, sent_ = false;
+  int64_t began_ns_ = 0, ended_ns_ = 0;
+};
+
+double ms_between(int64_t from_ns, int64_t to_ns) { return static_cast<double>(to_ns - from_ns) / 1e6; }
+
+}  // namespace
+
+Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& options) {
+  const int64_t begin = monotonic_ns();
+  if (options.count < 1 || options.count > options_.max_fork_children)
+    return fail(ErrorKind::kInvalid, std::to_string(options.count) + " children in one fork, this host allows 1 to " + std::to_string(options_.max_fork_children));
+  TRY_ASSIGN(const Running parent, find_running(id));
+  if (parent.info.depth + 1 > options_.max_depth)
+    return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + std::to_string(parent.info.depth) + " forks deep, the limit is " + std::to_string(options_.max_depth));
+  TRY(check_room_for(options.count));
+  const std::lock_guard one_at_a_time(parent.sandbox->fork_mutex);
+  TRY(find_running(id));  // it may have ended while we waited
+  struct Pending {
+    std::atomic<int>& n;
+    explicit Pending(std::atomic<int>& counter) : n(counter) { n++; }
+    ~Pending() { n--; }
+  } pending(parent.sandbox->forks_pending);
+
+  // Room: for what the children may come to own soon, on the host and in the family.
+  std::vector<pid_t> family;
+  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+    const std::lock_guard lock(s->mutex);
+    if (s->machine && s->info.family_id == parent.info.family_id) family.push_back(s->machine->facts().pid);
+  }
+  const pid_t parent_pid = parent.machine->facts().pid;
+  TRY(Admission::check_family(parent_pid, options.count, family, cgroups_.family_memory_max(parent.info.family_id).value_or(0)));
+  TRY_ASSIGN(const Admission::Reservation room,
+             admission_.reserve(anonymous_bytes(parent_pid) + options.count * 2 * kMachineOverheadBytes, options.count * (uint64_t{1} << 20)));
+
+  // Intent, then resources.
+  std::vector<Birth> births(options.count);
+  ForkIntent intent;
+  intent.id = new_id("op");
+  intent.parent = id;
+  intent.parent_next = new_id("ov");
+  for (Birth& b : births) {
+    SandboxInfo& info = b.row.info;
+    info = parent.info;
+    info.id = new_id("sb");
+    info.state = SandboxState::kCreating;
+    info.parent_id = id;
+    info.depth = parent.info.depth + 1;
+    info.created_at_ns = wall_ns();
+    info.expires_at_ns = expiry(options.ttl_seconds);
+    if (options.labels) info.labels = *options.labels;
+    info.timing = {};
+    b.overlay = new_id("ov");
+    b.requested_at_ns = begin;
+    intent.children.push_back(b.row);
+    intent.child_overlays.push_back(b.overlay);
+  }
+  TRY(registry_->begin_fork(intent));
+  crash_point("fork.journalled");
+  for (const Birth& b : births) insert(b.row.info);
+  // Unless told otherwise the parent did not move to its next overlay.
+  const auto give_up = [&](Error error, bool swapped) -> Result<ForkResult> {
+    (void)registry_->settle_fork(intent.id, swapped);
+    for (Birth& b : births) {
+      undo_birth(*context_, b);
+      erase(b.row.info.id, {});
+    }
+    return tl::unexpected<Error>(std::move(error).with_context("fork of sandbox '" + id + "'"));
+  };
+  Result<OverlayFiles> next = overlays_.create(intent.parent_next);
+  if (!next) return give_up(std::move(next).error(), false);
+  for (Birth& b : births)
+    if (Status prepared = prepare_birth(*context_, b); !prepared) return give_up(std::move(prepared).error(), false);
+  crash_point("fork.files");
+
+  FdsToSend fds;
+  vmm::Request request;
+  vmm::Fork& f = *request.mutable_fork();
+  f.set_quiesce_deadline_ms(kQuiesceMs);
+  for (const Birth& b : births) {
+    vmm::ForkChild& child = *f.add_children();
+    child.set_sandbox_id(b.row.info.id);
+    child.set_bootstrap_fd(fds.add(b.bootstrap.theirs.get()));
+  }
+  vmm::DiskSetup& disk = *f.add_parent_disks();
+  disk.set_id("vda");
+  vmm::OverlayFds& o = *disk.mutable_writable();
+  o.set_id(next->id);
+  o.set_data_rw_fd(fds.add(next->data_rw.get()));
+  o.set_data_ro_fd(fds.add(next->data_ro.get()));
+  o.set_log_rw_fd(fds.add(next->log_rw.get()));
+  o.set_log_ro_fd(fds.add(next->log_ro.get()));
+
+  // ---- the parent stands still from here ----
+  ForkResult result;
+  FrozenParent frozen(*parent.machine, options_);
+  const bool strict = options.strictness == ForkStrictness::kStrict;
+  if (strict) {
+    if (Status done = frozen.freeze(); !done) return give_up(std::move(done).error(), false);
+    result.timing.freeze_ms = ms_between(frozen.began_ns(), monotonic_ns());
+    crash_point("fork.frozen");
+  }
+  const int64_t requested = monotonic_ns();
+  for (Birth& b : births) b.fork_requested_at_ns = requested;
+  Result<MonitorReply> reply = parent.machine->call(std::move(request), fds, deadline_after(Milliseconds(kQuiesceMs) + options_.agent_deadline));
+  result.timing.fork_ms = ms_between(requested, monotonic_ns());
+  if (strict) frozen.send_thaw();
+  // ---- and runs again from here ----
+  crash_point("fork.forked");
+  next = fail(ErrorKind::kInternal, "");  // our descriptors of its overlay go
+  const bool answered = reply && reply->response.has_forked();
+  bool swapped = false;
+  if (answered)
+    for (const std::string& d : reply->response.forked().frozen_disks()) swapped = swapped || d == "vda";
+  else
+    swapped = process_has_open(parent_pid, paths_.overlay_data(intent.parent_next));  // it did not say, so look
+  if (!answered || reply->response.forked().children_size() != static_cast<int>(births.size())) {
+    if (strict) frozen.confirm_thaw();
+    Error error = reply ? Error(ErrorKind::kCorrupt, "the monitor answered Fork with something else") : reply.error();
+    return give_up(std::move(error), swapped);
+  }
+  TRY(registry_->settle_fork(intent.id, swapped));
+  crash_point("fork.chain");
+  const vmm::Forked& forked = reply->response.forked();
+  result.timing.vcpu_stop_ms = ms_between(forked.stopped_at_ns(), forked.resumed_at_ns());
+
+  std::vector<Result<UniqueFd>> pidfds;
+  for (size_t i = 0; i < births.size(); i++) {
+    const vmm::ForkedChild& c = forked.children(static_cast<int>(i));
+    if (c.has_failure()) pidfds.emplace_back(tl::unexpected<Error>(error_of(c.failure())));
+    else pidfds.push_back(reply->fds.take(c.pidfd(), "pidfd"));
+  }
+  bool thawed = true;
+  run_parallel(births.size() + 1, kFinishThreads, [&](size_t i) {
+    if (i == 0) {
+      if (strict) thawed = frozen.confirm_thaw();
+      return;
+    }
+    Birth& b = births[i - 1];
+    if (!pidfds[i - 1]) b.error = pidfds[i - 1].error();
+    else finish_birth(*context_, b, std::move(*pidfds[i - 1]), options.strictness, BirthKind::kFork);
+  });
+  if (!thawed) log_warn("sandbox " + id + " did not confirm its thaw after a fork; its agent thaws by itself");
+  result.timing.parent_pause_ms = strict ? frozen.pause_ms() : result.timing.vcpu_stop_ms;
+
+  std::vector<Birth*> good;
+  for (size_t i = 0; i < births.size(); i++) {
+    if (births[i].error) result.failed.push_back({static_cast<uint32_t>(i), *births[i].error});
+    else good.push_back(&births[i]);
+  }
+  if (!result.failed.empty() && (options.mode == ForkMode::kAll || good.empty())) {
+    const ForkFailure& first = result.failed.front();
+    Error error = Error(first.error).with_context("child " + std::to_string(first.index) + " of " + std::to_string(births.size()));
+    return give_up(std::move(error), swapped);
+  }
+  if (Status published = publish(good); !published) return give_up(std::move(published).error(), swapped);
+  crash_point("fork.running");
+  for (Birth& b : births) {
+    if (!b.error) continue;
+    undo_birth(*context_, b);
+    erase(b.row.info.id, {});
+  }
+  for (const Birth* b : good) {
+    result.children.push_back(b->row.info);
+    result.timing.ready_ms.push_back(b->ready_ms);
+  }
+  context_->overlays_changed();
+  return result;
+}
+
+}  // namespace ramet::host

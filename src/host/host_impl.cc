@@ -1,0 +1,192 @@
+#include "host/host_impl.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "host/ids.h"
+
+namespace ramet::host {
+namespace {
+constexpr size_t kTombstones = 1000;
+}
+
+Result<std::unique_ptr<Host>> Host::open(HostOptions options) {
+  auto host = std::make_unique<HostImpl>(std::move(options));
+  TRY(host->start());
+  return host;
+}
+
+HostImpl::HostImpl(HostOptions options)
+    : options_(std::move(options)),
+      paths_{options_.state_dir, options_.runtime_dir},
+      overlays_(paths_),
+      cgroups_(options_.cgroup_root),
+      resources_{paths_, overlays_, cgroups_},
+      admission_(options_.state_dir, {options_.memory_reserve_mib << 20, options_.disk_reserve_mib << 20}) {}
+
+Status HostImpl::start() {
+  for (const std::string& dir : {paths_.state_dir, paths_.templates(), paths_.machines(), paths_.overlays(), paths_.runtime_dir, paths_.sockets()})
+    TRY(make_directories(dir, 0700));
+  TRY_ASSIGN(lock_, open_file(paths_.lock(), O_RDWR | O_CREAT, 0600));
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) < 0)
+    return fail(ErrorKind::kConflict, "another daemon uses the state directory " + paths_.state_dir);
+  // A monitor whose parent monitor died becomes our child, and we reap it.
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) return fail_errno("become subreaper");
+  TRY_ASSIGN(watcher_, Watcher::start());
+  TRY_ASSIGN(registry_, Registry::open(paths_.database()));
+  template_store_ = std::make_unique<TemplateStore>(paths_, options_.disk_reserve_mib << 20);
+  context_.reset(new Context{options_, paths_, *registry_, *template_store_, resources_, *watcher_,
+                             [this](const std::string& id) { on_machine_end(id); },
+                             [this] {
+                               if (slow_) slow_->post([this] { tend_overlays(); });
+                             },
+                             [this](const std::string& family, const std::string& id) { evacuate_leaf(family, id); }});
+  runtime_ = std::make_unique<TemplateRuntime>(*context_);
+  sealing_works_ = overlays_.can_seal();
+  slow_ = std::make_unique<Background>("ramet-slow");
+  janitor_ = std::make_unique<Background>("ramet-janitor");
+  TRY(recover());
+  slow_->post([this] { tend_overlays(); });
+  janitor_->post([this] { tick(); });
+  for (const std::string& name : options_.eager_templates)
+    for (const Template& t : template_store_->list())
+      if (name == "*" || name == t.info.name) slow_->post([this, n = t.info.name] { (void)runtime_->acquire(n, {}, {}).has_value(); });
+  return {};
+}
+
+HostImpl::~HostImpl() {
+  if (janitor_) janitor_->stop();
+  if (slow_) slow_->stop();
+  // Sandboxes live on; zygotes serve nobody without us.
+  if (runtime_ && template_store_)
+    for (const Template& t : template_store_->list()) runtime_->retire(t.info.name);
+  const std::lock_guard lock(mutex_);
+  sandboxes_.clear();
+}
+
+Result<std::shared_ptr<Sandbox>> HostImpl::find(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  const auto it = sandboxes_.find(id);
+  if (it != sandboxes_.end()) {
+    const std::lock_guard inner(it->second->mutex);
+    if (it->second->info.state != SandboxState::kGone) return it->second;
+    return fail(ErrorKind::kNotFound, "sandbox '" + id + "' is gone: " + it->second->info.state_reason);
+  }
+  for (const auto& [gone, why] : tombstones_)
+    if (gone == id) return fail(ErrorKind::kNotFound, "sandbox '" + id + "' is gone: " + why);
+  return fail(ErrorKind::kNotFound, "there is no sandbox '" + id.substr(0, 64) + "'");
+}
+
+Result<HostImpl::Running> HostImpl::find_running(const std::string& id) {
+  TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
+  const std::lock_guard lock(s->mutex);
+  if (s->info.state == SandboxState::kFailed) return fail(ErrorKind::kConflict, "sandbox '" + id + "' has failed: " + s->info.state_reason);
+  if (s->info.state != SandboxState::kRunning || !s->machine || s->ending)
+    return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + (s->ending ? "ending" : state_name(s->info.state)));
+  return Running{s, s->machine, s->info};
+}
+
+std::vector<std::shared_ptr<Sandbox>> HostImpl::snapshot() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Sandbox>> out;
+  for (const auto& [id, s] : sandboxes_) out.push_back(s);
+  return out;
+}
+
+std::shared_ptr<Sandbox> HostImpl::insert(const SandboxInfo& info) {
+  const auto s = std::make_shared<Sandbox>();
+  s->info = info;
+  const std::lock_guard lock(mutex_);
+  sandboxes_[info.id] = s;
+  return s;
+}
+
+void HostImpl::erase(const std::string& id, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  sandboxes_.erase(id);
+  if (why.empty()) return;
+  tombstones_.emplace_back(id, why);
+  if (tombstones_.size() > kTombstones) tombstones_.pop_front();
+}
+
+std::optional<int64_t> HostImpl::expiry(std::optional<uint64_t> ttl_seconds) const {
+  const uint64_t ttl = ttl_seconds.value_or(options_.default_ttl_seconds);
+  if (ttl == 0) return std::nullopt;
+  constexpr uint64_t kLongest = 100ull * 365 * 86400;
+  return wall_ns() + static_cast<int64_t>(std::min(ttl, kLongest)) * 1'000'000'000;
+}
+
+std::vector<SandboxInfo> HostImpl::list() {
+  std::vector<SandboxInfo> out;
+  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+    const std::lock_guard lock(s->mutex);
+    if (s->info.state != SandboxState::kGone) out.push_back(s->info);
+  }
+  std::sort(out.begin(), out.end(), [](const SandboxInfo& a, const SandboxInfo& b) {
+    return std::tie(a.created_at_ns, a.id) < std::tie(b.created_at_ns, b.id);
+  });
+  return out;
+}
+
+Result<SandboxInfo> HostImpl::get(const std::string& id) {
+  TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
+  const std::lock_guard lock(s->mutex);
+  return s->info;
+}
+
+Result<SandboxInfo> HostImpl::patch(const std::string& id, const PatchOptions& options) {
+  TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
+  // The row first: what was answered must still be true for the next daemon.
+  if (options.ttl_seconds) {
+    const std::optional<int64_t> at = *options.ttl_seconds == 0 ? std::nullopt : expiry(options.ttl_seconds);
+    TRY(registry_->set_expiry(id, at));
+    const std::lock_guard lock(s->mutex);
+    s->info.expires_at_ns = at;
+  }
+  if (options.labels) {
+    TRY(registry_->set_labels(id, *options.labels));
+    const std::lock_guard lock(s->mutex);
+    s->info.labels = *options.labels;
+  }
+  return get(id);
+}
+
+Result<std::string> HostImpl::logs(const std::string& id, uint64_t max_bytes) {
+  TRY(find(id));
+  return resources_.console_text(id, max_bytes);
+}
+
+std::vector<TemplateInfo> HostImpl::templates() {
+  std::vector<TemplateInfo> out;
+  for (Template& t : template_store_->list()) {
+    const TemplateRuntime::State state = runtime_->state(t.info.name);
+    t.info.status = state.status;
+    t.info.status_reason = state.reason;
+    out.push_back(std::move(t.info));
+  }
+  return out;
+}
+
+Result<std::unique_ptr<TemplateFileWriter>> HostImpl::upload_template_file(const std::string& name, const std::string& file) {
+  return template_store_->upload_file(name, file);
+}
+
+Result<TemplateInfo> HostImpl::commit_template(const std::string& name, std::string_view template_json) {
+  TRY_ASSIGN(Template t, template_store_->commit(name, template_json));
+  runtime_->retire(name);
+  t.info.status = "cold";
+  return std::move(t.info);
+}
+
+Status HostImpl::remove_template(const std::string& name) {
+  TRY(template_store_->remove(name));
+  runtime_->retire(name);
+  return {};
+}
+
+}  // namespace ramet::host

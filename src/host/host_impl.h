@@ -1,0 +1,145 @@
+// host/host_impl.h - Host, wired. The table of sandboxes and the order in which parts are built and torn down live here;
+// each group of operations has its own file: host_create.cc, host_fork.cc, host_end.cc, host_guest.cc, host_report.cc, recovery.cc.
+// Thread: as host.h. Threads of its own: watcher, janitor, slow (README.md).
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "abi/agent.pb.h"
+#include "host/admission.h"
+#include "host/background.h"
+#include "host/birth.h"
+#include "host/context.h"
+#include "host/metering.h"
+#include "host/template_runtime.h"
+
+namespace ramet::host {
+
+// One sandbox in memory. Shared by the table and by calls under way; the last one drops it.
+struct Sandbox {
+  std::mutex mutex;
+  SandboxInfo info;                   // guarded by mutex
+  std::shared_ptr<Machine> machine;   // guarded by mutex; set while running
+  bool ending = false;                // guarded by mutex: somebody is taking it down
+
+  std::mutex fork_mutex;              // one fork of it at a time
+  std::atomic<int> forks_pending{0};  // no page table walk meanwhile
+  MemoryUse memory_use;               // guarded by mutex
+  Deadline memory_use_until{};        // guarded by mutex: the measurement is fresh until then
+};
+
+class HostImpl final : public Host {
+ public:
+  explicit HostImpl(HostOptions options);
+  ~HostImpl() override;
+  Status start();
+
+  Result<SandboxInfo> create(const CreateOptions& options) override;
+  std::vector<SandboxInfo> list() override;
+  Result<SandboxInfo> get(const std::string& id) override;
+  Result<SandboxInfo> patch(const std::string& id, const PatchOptions& options) override;
+  Status remove(const std::string& id) override;
+  Result<ForkResult> fork(const std::string& id, const ForkOptions& options) override;
+  std::vector<TreeNode> tree() override;
+  Result<std::string> logs(const std::string& id, uint64_t max_bytes) override;
+
+  Result<std::unique_ptr<ExecStream>> exec(const std::string& id, const ExecOptions& options) override;
+  Result<std::vector<ProcessInfo>> processes(const std::string& id) override;
+  Result<std::unique_ptr<ExecStream>> attach(const std::string& id, uint32_t pid, uint64_t stdout_offset, uint64_t stderr_offset) override;
+  Status write_stdin(const std::string& id, uint32_t pid, std::string_view data, bool eof, Deadline deadline) override;
+  Status send_signal(const std::string& id, uint32_t pid, uint32_t signal) override;
+  Status resize(const std::string& id, uint32_t pid, WindowSize size) override;
+
+  Result<std::unique_ptr<FileReader>> read_file(const std::string& id, const std::string& path, const ReadOptions& options) override;
+  Result<std::unique_ptr<FileWriter>> write_file(const std::string& id, const std::string& path, const WriteOptions& options) override;
+  Result<std::vector<FileInfo>> list_files(const std::string& id, const std::string& path, uint32_t depth, const std::string& user) override;
+  Result<FileInfo> stat_file(const std::string& id, const std::string& path, const std::string& user) override;
+  Status make_dir(const std::string& id, const std::string& path, bool parents, uint32_t permissions, const std::string& user) override;
+  Status move_file(const std::string& id, const std::string& from, const std::string& to, const std::string& user) override;
+  Status remove_file(const std::string& id, const std::string& path, bool recursive, const std::string& user) override;
+
+  std::vector<TemplateInfo> templates() override;
+  Result<std::unique_ptr<TemplateFileWriter>> upload_template_file(const std::string& name, const std::string& file) override;
+  Result<TemplateInfo> commit_template(const std::string& name, std::string_view template_json) override;
+  Status remove_template(const std::string& name) override;
+
+  HostReport report() override;
+  Health health() override;
+
+ private:
+  // ---- table (host_impl.cc) ----
+  Result<std::shared_ptr<Sandbox>> find(const std::string& id);
+  struct Running {
+    std::shared_ptr<Sandbox> sandbox;
+    std::shared_ptr<Machine> machine;
+    SandboxInfo info;
+  };
+  // Errors: kNotFound, kConflict (creating, failed).
+  Result<Running> find_running(const std::string& id);
+  std::vector<std::shared_ptr<Sandbox>> snapshot();
+  std::shared_ptr<Sandbox> insert(const SandboxInfo& info);
+  void erase(const std::string& id, const std::string& why);
+  std::optional<int64_t> expiry(std::optional<uint64_t> ttl_seconds) const;
+
+  // ---- births (host_create.cc) ----
+  Status check_room_for(uint32_t count);
+  // Child rows become running together, or stay creating.
+  Status publish(std::vector<Birth*> births);
+
+  // ---- ends (host_end.cc) ----
+  void on_machine_end(const std::string& id);         // watcher's thread
+  void handle_machine_end(const std::string& id);     // janitor's thread
+  // kGone: everything goes, the row too unless a descendant lives. kFailed: console and row stay.
+  Status end_sandbox(const std::shared_ptr<Sandbox>& sandbox, SandboxState state, const std::string& reason);
+  // Rows of gone ones stay while they have living descendants, and go upwards with the last of them.
+  void forget_childless(std::optional<std::string> id, const std::string& why);
+  void evacuate_leaf(const std::string& family, const std::string& id);
+  void tick();
+  void end_expired();
+  void drop_oldest_failed();
+  void kill_strays();
+  void tend_overlays();                               // slow thread: deletes doomed ones, seals frozen ones
+
+  // ---- guests (host_guest.cc) ----
+  Result<UniqueFd> guest_stream(const std::string& id);
+  Result<abi::Result> guest_call(const std::string& id, const abi::Request& request, Deadline deadline);
+
+  // ---- start (recovery.cc) ----
+  Status recover();
+  void adopt_all(std::vector<MachineRow>& rows, bool machine_rebooted);
+  void settle_forks();
+  void undo_half_made(const std::vector<MachineRow>& rows);
+  void sweep_orphans();
+  bool adopt_one(const MachineRow& row);
+
+  const HostOptions options_;
+  const Paths paths_;
+  UniqueFd lock_;
+  std::unique_ptr<Watcher> watcher_;
+  std::unique_ptr<Registry> registry_;
+  OverlayStore overlays_;
+  CgroupTree cgroups_;
+  Resources resources_;
+  std::unique_ptr<TemplateStore> template_store_;
+  Admission admission_;
+  std::unique_ptr<Context> context_;
+  std::unique_ptr<TemplateRuntime> runtime_;
+
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Sandbox>> sandboxes_;         // guarded by mutex_
+  std::deque<std::pair<std::string, std::string>> tombstones_;        // guarded by mutex_: recently ended, for clear answers
+  KvmReport kvm_;                                                     // guarded by mutex_
+  std::map<pid_t, int> stray_sightings_;                              // janitor's thread only
+  std::atomic<bool> sealing_works_{false};
+  Deadline next_stray_check_{};                                       // janitor's thread only
+
+  std::unique_ptr<Background> slow_, janitor_;                        // last: they use everything above
+};
+
+}  // namespace ramet::host

@@ -1,0 +1,155 @@
+#include "host/template_runtime.h"
+
+#include "base/log.h"
+#include "host/agent_client.h"
+
+namespace ramet::host {
+
+Result<std::shared_ptr<Machine>> TemplateRuntime::bring_up(Variant& v, const Template& source, uint32_t vcpus, uint64_t memory_mib) {
+  const std::shared_ptr<Machine> old = v.zygote;
+  if (!v.image) {
+    TRY_ASSIGN(v.image, boot_template(context_, source, vcpus, memory_mib));
+  }
+  Result<std::shared_ptr<Machine>> zygote = start_zygote(context_, *v.image);
+  // The image's overlay is held by the new zygote's row now, or by nobody.
+  if (!v.image->builder.empty()) dismantle(context_, v.image->builder, v.image->builder, nullptr);
+  v.image->builder.clear();
+  if (old) dismantle(context_, old->facts().id, old->facts().id, old);
+  if (!zygote) v.image.reset();
+  return zygote;
+}
+
+Result<TemplateRuntime::Zygote> TemplateRuntime::acquire(const std::string& name, std::optional<uint32_t> vcpus, std::optional<uint64_t> memory_mib) {
+  TRY_ASSIGN(const Template source, context_.templates.get(name));
+  const uint32_t cpus = vcpus.value_or(source.info.vcpus);
+  const uint64_t memory = memory_mib.value_or(source.info.memory_mib);
+  if (cpus < 1 || cpus > 16) return fail(ErrorKind::kInvalid, std::to_string(cpus) + " vCPUs, a sandbox has 1 to 16");
+  if (memory < 64 || memory > (1u << 20) || memory % 2 != 0)
+    return fail(ErrorKind::kInvalid, std::to_string(memory) + " MiB of memory, a sandbox has an even number between 64 and 1048576");
+  const int64_t begin = monotonic_ns();
+  const Key key{name, cpus, memory};
+  std::unique_lock lock(mutex_);
+  std::shared_ptr<Variant> v = variants_[key];
+  if (v && !v->digest.empty() && v->digest != source.digest && v->status != "booting") {  // replaced behind our back
+    v->retired = true;
+    variants_.erase(key);
+    lock.unlock();
+    drop(std::move(v));
+    lock.lock();
+    v = variants_[key];
+  }
+  if (!v) v = variants_[key] = std::make_shared<Variant>();
+  const auto answer = [&](double boot_ms) { return Zygote{v->zygote, source, cpus, memory, boot_ms}; };
+  const auto waited_ms = [&] { return static_cast<double>(monotonic_ns() - begin) / 1e6; };
+  if (v->status == "ready" && v->zygote && v->zygote->alive()) return answer(0);
+  if (v->status == "booting") {
+    const uint64_t attempt = v->attempt;
+    const Deadline deadline = deadline_after(context_.options.boot_deadline + context_.options.child_deadline);
+    if (!changed_.wait_until(lock, deadline, [&] { return v->attempt != attempt; }))
+      return fail(ErrorKind::kTimeout, "template '" + name + "' is still booting");
+    if (v->status == "ready" && v->zygote) return answer(waited_ms());
+    return tl::unexpected<Error>(v->error);
+  }
+  v->status = "booting";
+  v->digest = source.digest;
+  lock.unlock();
+  Result<std::shared_ptr<Machine>> zygote = bring_up(*v, source, cpus, memory);
+  lock.lock();
+  v->attempt++;
+  v->status = zygote ? "ready" : "failed";
+  v->zygote = zygote ? *zygote : nullptr;
+  if (!zygote) v->error = zygote.error();
+  const bool retired = v->retired;
+  changed_.notify_all();
+  lock.unlock();
+  if (!zygote) {
+    log_warn(zygote.error().to_string());
+    return tl::unexpected<Error>(std::move(zygote).error());
+  }
+  if (retired) {
+    drop(v);
+    return fail(ErrorKind::kConflict, "template '" + name + "' was removed or replaced meanwhile");
+  }
+  return Zygote{std::move(*zygote), source, cpus, memory, waited_ms()};
+}
+
+void TemplateRuntime::discard(const std::string& machine_id) {
+  std::shared_ptr<Machine> machine;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, v] : variants_)
+      if (v && v->zygote && v->zygote->facts().id == machine_id) machine = v->zygote;
+  }
+  if (machine) machine->kill();  // the variant keeps it until the next acquire, which needs its row's overlay
+}
+
+void TemplateRuntime::adopt(const Template& source, const MachineRow& row, std::shared_ptr<Machine> machine) {
+  const std::lock_guard lock(mutex_);
+  const auto v = std::make_shared<Variant>();
+  v->status = "ready";
+  v->digest = source.digest;
+  v->zygote = std::move(machine);
+  variants_[Key{row.info.template_name, row.info.vcpus, row.info.memory_mib}] = v;
+}
+
+void TemplateRuntime::drop(std::shared_ptr<Variant> v) {
+  std::shared_ptr<Machine> zygote;
+  {
+    const std::lock_guard lock(mutex_);
+    zygote = std::move(v->zygote);
+    v->image.reset();
+    v->status = "cold";
+  }
+  if (zygote) dismantle(context_, zygote->facts().id, zygote->facts().id, zygote);
+}
+
+void TemplateRuntime::retire(const std::string& name) {
+  std::vector<std::shared_ptr<Variant>> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = variants_.begin(); it != variants_.end();) {
+      if (std::get<0>(it->first) != name || !it->second) {
+        ++it;
+        continue;
+      }
+      it->second->retired = true;  // one that boots is dropped by its own acquire
+      if (it->second->status != "booting") gone.push_back(it->second);
+      it = variants_.erase(it);
+    }
+  }
+  for (std::shared_ptr<Variant>& v : gone) drop(std::move(v));
+}
+
+bool TemplateRuntime::on_machine_end(const std::string& machine_id) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, v] : variants_) {
+    if (!v || !v->zygote || v->zygote->facts().id != machine_id) continue;
+    if (v->status == "ready") v->status = "cold";
+    const std::optional<MachineEnd> end = v->zygote->end();
+    log_warn("the zygote of template '" + std::get<0>(key) + "' ended (" + (end ? end->reason : "unknown") + "); the next create starts another");
+    return true;
+  }
+  return false;
+}
+
+TemplateRuntime::State TemplateRuntime::state(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  State best;
+  for (const auto& [key, v] : variants_) {
+    if (std::get<0>(key) != name || !v) continue;
+    if (v->status == "ready") return {"ready", {}};
+    if (v->status == "booting") best = {"booting", {}};
+    else if (v->status == "failed" && best.status != "booting") best = {"failed", v->error.message()};
+  }
+  return best;
+}
+
+uint64_t TemplateRuntime::image_bytes() const {
+  const std::lock_guard lock(mutex_);
+  uint64_t sum = 0;
+  for (const auto& [key, v] : variants_)
+    if (v && v->status == "ready" && v->image) sum += v->image->stored_bytes;
+  return sum;
+}
+
+}  // namespace ramet::host

@@ -8,6 +8,7 @@
 #define VIRTIO_RING_NO_LEGACY
 #include <linux/virtio_ring.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -67,6 +68,7 @@ class DriverFake {
     const uint64_t at = *align_up(next_free_, 16);
     next_free_ = at + bytes;
     if (next_free_ > ram_.size()) abort();
+    std::fill_n(ram_.begin() + static_cast<ptrdiff_t>(at), bytes, std::byte{0});
     return {at};
   }
 

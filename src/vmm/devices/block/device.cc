@@ -206,10 +206,12 @@ uint8_t BlockDevice::carry_out(BlockRequest& request) {
 
 uint8_t BlockDevice::status_of(const Status& status) {
   if (status) return VIRTIO_BLK_S_OK;
-  const bool no_space = status.error().kind() == ErrorKind::kNoSpace;
-  if (no_space && !told_no_space_.exchange(true))
-    log_error("disk " + options_.id + ": the host has no space left, the guest gets I/O errors: " + status.error().message());
-  if (!no_space) log_warn("disk " + options_.id + ": " + status.error().to_string());
+  if (status.error().kind() == ErrorKind::kNoSpace) {
+    if (!told_no_space_.exchange(true))
+      log_error("disk " + options_.id + ": the host has no space left, the guest gets I/O errors: " + status.error().message());
+  } else if (errors_told_.fetch_add(1) < kErrorsTold) {
+    log_warn("disk " + options_.id + ": " + status.error().to_string());
+  }
   return VIRTIO_BLK_S_IOERR;
 }
 

@@ -62,6 +62,7 @@ class BlockDevice final : public VirtioDevice {
   static constexpr uint64_t kInlineWriteBytes = 64u << 10;
   static constexpr unsigned kRequestsPerTurn = kQueueSize;        // then others get the vCPU and the lock
   static constexpr size_t kIoWorkers = 3;
+  static constexpr unsigned kErrorsTold = 8;                      // then the log has seen enough of them
 
   // A job without a request is a turn at the queue.
   struct Job {
@@ -99,6 +100,7 @@ class BlockDevice final : public VirtioDevice {
   DescriptorChain chain_;
   BlockRequest request_;
   std::atomic<bool> told_no_space_ = false;
+  std::atomic<unsigned> errors_told_ = 0;
   WorkerPool<Job> io_;
   WorkerPool<Job> flush_;
 };

@@ -51,6 +51,9 @@ TestAgent::TestAgent(const std::string& cgroup) {
   Result<Pipe> out = make_pipe();
   if (!out) return;
   SpawnOptions options;
+#ifndef RAMET_GUEST_PROGRAM
+#define RAMET_GUEST_PROGRAM "ramet-guest"
+#endif
   options.argv = {RAMET_GUEST_PROGRAM, "--serve-unix", dir_ + "/socket"};
   if (!cgroup.empty()) options.argv.insert(options.argv.end(), {"--cgroup", cgroup});
   options.stdout_fd = out->write_end.get();
@@ -98,8 +101,6 @@ std::string writable_cgroup2() {
   }
   return "";
 }
-
-Call::Call(const TestAgent& agent, const abi::Request& request) : fd_(agent.connect()) { send(request); }
 
 bool Call::send(const abi::Request& request) {
   std::string wire;

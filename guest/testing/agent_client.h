@@ -40,8 +40,9 @@ std::string writable_cgroup2();
 // One connection.
 class Call {
  public:
-  Call(const TestAgent& agent, const abi::Request& request);
-  explicit Call(const TestAgent& agent) : fd_(agent.connect()) {}
+  explicit Call(UniqueFd fd) : fd_(std::move(fd)) {}
+  explicit Call(const TestAgent& agent) : Call(agent.connect()) {}
+  Call(const TestAgent& agent, const abi::Request& request) : Call(agent) { send(request); }
 
   bool send(const abi::Request& request);
   bool send(const abi::Input& input);

@@ -121,6 +121,11 @@ Result<std::unique_ptr<Vm>> Vm::boot(const BootOptions& options) {
   FdsToSend fds;
   vmm::BootSource& source = *bootstrap.mutable_boot();
   source.set_kernel_fd(fds.add(kernel.get()));
+  UniqueFd initrd;
+  if (!options.initrd.empty()) {
+    TRY_ASSIGN(initrd, open_file(options.initrd, O_RDONLY));
+    source.set_initrd_fd(fds.add(initrd.get()));
+  }
   source.set_cmdline(options.cmdline);
   source.set_vcpus(options.vcpus);
   source.set_memory_bytes(options.memory_mib << 20);

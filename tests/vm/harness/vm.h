@@ -52,6 +52,7 @@ struct Disk {
 
 struct BootOptions {
   std::string kernel;  // ELF file
+  std::string initrd;  // empty: none
   std::string cmdline;
   uint32_t vcpus = 1;
   uint64_t memory_mib = 64;

@@ -24,11 +24,14 @@ void DebugPort::interrupt() {
 void DebugPort::resume() {
   const std::lock_guard lock(inbox_->mutex);
   inbox_->interrupted = false;
+  inbox_->zero_owed = !inbox_->zero_read;
 }
 
 void DebugPort::after_fork() {
   std::unique_ptr<Inbox> fresh = std::make_unique<Inbox>();
   fresh->words = std::move(inbox_->words);
+  fresh->zero_read = inbox_->zero_read;
+  fresh->zero_owed = !inbox_->zero_read;
   // A destructor would wait for threads that do not exist here: the old one is given up.
   static_cast<void>(inbox_.release());
   inbox_ = std::move(fresh);
@@ -36,8 +39,10 @@ void DebugPort::after_fork() {
 
 uint32_t DebugPort::take() {
   std::unique_lock lock(inbox_->mutex);
-  inbox_->changed.wait(lock, [this] { return !inbox_->words.empty() || inbox_->interrupted; });
-  if (inbox_->interrupted) return 0;
+  inbox_->changed.wait(lock, [this] { return !inbox_->words.empty() || inbox_->interrupted || inbox_->zero_owed; });
+  inbox_->zero_read = inbox_->interrupted || inbox_->zero_owed;
+  inbox_->zero_owed = false;
+  if (inbox_->zero_read) return 0;
   const uint32_t word = inbox_->words.front();
   inbox_->words.pop_front();
   return word;
@@ -54,6 +59,10 @@ void DebugPort::bus_write(uint64_t offset, std::span<const std::byte> data) {
   uint32_t word = 0;
   if (offset != 0 || data.size() != sizeof word) return;
   std::memcpy(&word, data.data(), sizeof word);
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->zero_read = false;
+  }
   report_(word);
 }
 

@@ -38,6 +38,8 @@ TEST(DebugPort, WaitsForAWord) {
   EXPECT_EQ(got, 3u);
 }
 
+void out(DebugPort& port, uint32_t word) { port.bus_write(0, std::as_bytes(std::span(&word, 1))); }
+
 TEST(DebugPort, ParkingEndsTheWaitWithZeroAndKeepsTheWords) {
   DebugPort port([](uint32_t) {});
   uint32_t got = 1;
@@ -46,15 +48,45 @@ TEST(DebugPort, ParkingEndsTheWaitWithZeroAndKeepsTheWords) {
   vcpu.join();
   EXPECT_EQ(got, 0u);
   port.push(std::vector<uint32_t>{4});
-  EXPECT_EQ(in(port), 0u);
   port.resume();
   EXPECT_EQ(in(port), 4u);
 }
 
-TEST(DebugPort, ForkedChildKeepsWordsAndIsNotInterrupted) {
+TEST(DebugPort, GuestParkedElsewhereReadsOneZeroAfterwards) {
+  DebugPort port([](uint32_t) {});
+  port.push(std::vector<uint32_t>{4});
+  out(port, 1);
+  port.interrupt();
+  port.resume();
+  EXPECT_EQ(in(port), 0u);
+  EXPECT_EQ(in(port), 4u);
+}
+
+TEST(DebugPort, GuestParkedAfterItAnsweredAZeroReadsAnother) {
+  DebugPort port([](uint32_t) {});
+  port.push(std::vector<uint32_t>{4});
+  port.interrupt();
+  EXPECT_EQ(in(port), 0u);
+  out(port, 1);
+  port.resume();
+  EXPECT_EQ(in(port), 0u);
+  EXPECT_EQ(in(port), 4u);
+}
+
+TEST(DebugPort, ForkedChildReadsOneZeroAndKeepsTheWords) {
   DebugPort port([](uint32_t) {});
   port.push(std::vector<uint32_t>{5});
   port.interrupt();
+  port.after_fork();
+  EXPECT_EQ(in(port), 0u);
+  EXPECT_EQ(in(port), 5u);
+}
+
+TEST(DebugPort, ForkedChildThatWasWaitingReadsNoSecondZero) {
+  DebugPort port([](uint32_t) {});
+  port.interrupt();
+  EXPECT_EQ(in(port), 0u);
+  port.push(std::vector<uint32_t>{5});
   port.after_fork();
   EXPECT_EQ(in(port), 5u);
 }

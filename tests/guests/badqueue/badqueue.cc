@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kNoRam = 1ull << 40;
 constexpr uint64_t kHole = 0xd0000000;
-constexpr uint32_t kFewLooks = 2000;
+constexpr uint32_t kFewLooks = 300;
 
 QueueMemory queue;
 alignas(4096) uint8_t data[8192];

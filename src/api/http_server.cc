@@ -157,12 +157,11 @@ bool HttpServer::Connection::read_head() {
   http::read_header(stream_, buffer_, *parser_, ec);
   stream_.set_deadline(std::nullopt);
   if (!ec) return true;
-  if (ec == http::error::end_of_stream || ec == boost::asio::error::operation_aborted ||
-      ec.category() == boost::system::system_category())
-    return false;
+  const bool silent = ec == boost::asio::error::timed_out;
+  if (!silent && (ec == http::error::end_of_stream || ec.category() == boost::system::system_category())) return false;
   stream_.set_idle_timeout(server_.options_.write_timeout);
   const bool too_big = ec == http::error::header_limit || ec == http::error::buffer_overflow;
-  const ErrorRow& row = row_of_code(ec == boost::asio::error::timed_out ? "timeout" : "invalid");
+  const ErrorRow& row = row_of_code(silent ? "timeout" : "invalid");
   (void)respond(error_response(row,
                                too_big ? "the request's header is longer than 16384 bytes"
                                        : "the request cannot be read: " + ec.message(),

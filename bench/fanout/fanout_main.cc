@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "floor/client.h"
 #include "guests/lib/protocol.h"
 #include "report.h"
 #include "vm/harness/processes.h"
@@ -62,6 +63,18 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Memory per child of the floor programme.
+Result<double> floor_memory_mib(const Options& options) {
+  constexpr uint64_t kFillStartMiB = 32, kFillMiB = 2;
+  TRY_ASSIGN(FloorClient floor,
+             FloorClient::start(BaseShape{options.ram_mib, kFillStartMiB, kFillMiB}, vmtest::guest_path("counter")));
+  const double before = available_mib();
+  for (size_t i = 0; i < options.total; i++) TRY(floor.fork());
+  const double used = before - available_mib();
+  TRY(floor.end_children());
+  return used / static_cast<double>(options.total);
+}
+
 Status run(Report& report, const Options& options) {
   raise_descriptor_limit();
   vmtest::BootOptions boot;
@@ -74,7 +87,9 @@ Status run(Report& report, const Options& options) {
   TRY_ASSIGN(std::unique_ptr<Vm> zygote, Vm::zygote(image));
   TRY_ASSIGN(std::unique_ptr<Vm> parent, zygote->fork_one());
 
-  Series per_fork, whole, memory, pss, pss_anon, end;
+  Series per_fork, whole, memory, floor_memory, pss, pss_anon, end;
+  TRY_ASSIGN(double floor_mib, floor_memory_mib(options));
+  floor_memory.add(floor_mib);
   std::vector<std::unique_ptr<Vm>> children;
   const double before = available_mib();
   const int64_t start = monotonic_ns();
@@ -98,7 +113,7 @@ Status run(Report& report, const Options& options) {
                            std::to_string(options.ram_mib) + " MiB: ";
   report.add({name + "all run after", "ms", whole, {}, ""});
   report.add({name + "per fork", "ms", per_fork, {}, ""});
-  report.add({name + "memory per fork (MemAvailable)", "MiB", memory, {}, ""});
+  report.add({name + "memory per fork (MemAvailable)", "MiB", memory, floor_memory, ""});
   report.add({name + "Pss of a child", "MiB", pss, {}, ""});
   report.add({name + "Pss_Anon of a child", "MiB", pss_anon, {}, ""});
   report.add({name + "end, per VM", "ms", end, {}, ""});

@@ -207,6 +207,20 @@ TEST_F(ForkTest, NoWritableDescriptorIsShared) {
       if (a != b) expect_nothing_writable_shared(a, b);
 }
 
+TEST_F(ForkTest, NoFrozenOverlayCanBeWritten) {
+  BootOptions options{.disks = {Disk{.size_bytes = 16 << 20}}};
+  std::unique_ptr<Vm> parent = boot("blk", options);
+  must(parent->command(kStep, 2));
+  std::vector<std::unique_ptr<Vm>> children = must(parent->fork_many(2));
+  must(children[0]->command(kStep, 1));
+  std::unique_ptr<Vm> grandchild = must(children[0]->fork_one());
+  must(parent->command(kStep, 1));
+  const std::vector<pid_t> family = {parent->pid(), children[0]->pid(), children[1]->pid(), grandchild->pid()};
+  for (pid_t a : family)
+    for (pid_t b : family)
+      if (a != b) expect_nothing_writable_shared(a, b);
+}
+
 TEST_F(ForkTest, ParentKeepsAsManyDescriptorsAsBefore) {
   std::unique_ptr<Vm> parent = boot("counter");
   must(parent->fork_one());

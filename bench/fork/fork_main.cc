@@ -11,6 +11,7 @@
 
 #include <cstdio>
 
+#include "fork/busy.h"
 #include "fork/subject.h"
 #include "guests/lib/protocol.h"
 #include "report.h"
@@ -183,6 +184,8 @@ int main(int argc, char** argv) {
     report.skip("all", *reason);
     return report.finish();
   }
+  Status busy = run_busy(report, options.n);
+  if (!busy) report.fail("busy guest", busy.error().to_string());
   for (uint64_t ram_mib : options.ram_mib) {
     Status done = run_ram(report, options, ram_mib);
     if (!done) report.fail("ram=" + std::to_string(ram_mib), done.error().to_string());

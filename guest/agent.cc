@@ -238,7 +238,7 @@ void Agent::finish_identify(uint64_t id, const abi::Identify& request, Monotonic
   done.set_crng_reseeded(true);
   done.set_vmgenid_changes(generation_.changes());
   done.set_vmgenid_seen(generation_.changes() != identified_generation_);
-  if (const Status applied = apply_identity(request, done); !applied) return answer_later(id, result_event(applied.error()));
+  if (const Status applied = apply_identity(request, MonotonicClock::now() - began_at, done); !applied) return answer_later(id, result_event(applied.error()));
   if (!request.sandbox_id().empty()) sandbox_id_ = request.sandbox_id();
   identified_++;
   identified_generation_ = generation_.changes();

@@ -1,23 +1,17 @@
 #include "generation.h"
 
 #include <dirent.h>
-#include <linux/netlink.h>
-#include <sys/socket.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
-#include <string_view>
 
 namespace ramet::guest {
 namespace {
 
-constexpr int kSocketBufferBytes = 1 << 20;
-
-// Fields are separated by zero bytes; vmgenid sends NEW_VMGENID=1 with KOBJ_CHANGE (drivers/virt/vmgenid.c).
-bool announces_generation(std::string_view message) {
-  return message.find(std::string_view("\0NEW_VMGENID=1", 14)) != std::string_view::npos;
-}
+constexpr std::string_view kReport = "random: crng reseeded due to virtual machine fork";  // drivers/char/random.c
 
 bool has_device_link(const char* dir) {
   DIR* d = ::opendir(dir);
@@ -31,19 +25,23 @@ bool has_device_link(const char* dir) {
 
 }  // namespace
 
-GenerationWatch::GenerationWatch(Reactor& reactor)
-    : socket_(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT)) {
-  if (!socket_) return;
-  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUFFORCE, &kSocketBufferBytes, sizeof kSocketBufferBytes);
-  sockaddr_nl address{};
-  address.nl_family = AF_NETLINK;
-  address.nl_groups = 1;  // the kernel's own messages
-  if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) < 0) socket_.reset();
-  if (socket_) watch_ = reactor.watch(socket_.get(), EPOLLIN, [this](uint32_t) { drain(); });
+bool announces_generation(std::string_view record) {
+  uint32_t priority = 0;
+  const auto [end, error] = std::from_chars(record.data(), record.data() + record.size(), priority);
+  const size_t text = record.find(';');
+  constexpr uint32_t kFacilityShift = 3;
+  return error == std::errc() && *end == ',' && (priority >> kFacilityShift) == 0 && text != std::string_view::npos &&
+         record.substr(text + 1).starts_with(kReport);
+}
+
+GenerationWatch::GenerationWatch(Reactor& reactor) : log_(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+  if (!log_) return;
+  ::lseek(log_.get(), 0, SEEK_END);
+  watch_ = reactor.watch(log_.get(), EPOLLIN, [this](uint32_t) { drain(); });
 }
 
 bool GenerationWatch::reliable() const {
-  return socket_ && (has_device_link("/sys/bus/platform/drivers/vmgenid") || has_device_link("/sys/bus/acpi/drivers/vmgenid"));
+  return log_ && (has_device_link("/sys/bus/platform/drivers/vmgenid") || has_device_link("/sys/bus/acpi/drivers/vmgenid"));
 }
 
 uint32_t GenerationWatch::changes() {
@@ -52,20 +50,18 @@ uint32_t GenerationWatch::changes() {
 }
 
 void GenerationWatch::drain() {
-  if (!socket_) return;
+  if (!log_) return;
   const uint32_t before = changes_;
-  char buffer[8192];
+  char record[8192];  // CONSOLE_EXT_LOG_MAX
   for (;;) {
-    sockaddr_nl from{};
-    socklen_t length = sizeof from;
-    const ssize_t n = ::recvfrom(socket_.get(), buffer, sizeof buffer, 0, reinterpret_cast<sockaddr*>(&from), &length);
+    const ssize_t n = ::read(log_.get(), record, sizeof record);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == ENOBUFS) {
+    if (n < 0 && errno == EPIPE) {
       changes_++;
       continue;
     }
     if (n <= 0) break;
-    if (from.nl_pid == 0 && announces_generation({buffer, static_cast<size_t>(n)})) changes_++;
+    if (announces_generation({record, static_cast<size_t>(n)})) changes_++;
   }
   if (changes_ != before && on_change_) on_change_();
 }

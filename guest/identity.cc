@@ -79,11 +79,11 @@ Status reseed(const std::string& entropy) {
   return {};
 }
 
-Status apply_identity(const abi::Identify& request, abi::Identified& done) {
+Status apply_identity(const abi::Identify& request, Nanoseconds age, abi::Identified& done) {
   if (!request.hostname().empty() && ::sethostname(request.hostname().data(), request.hostname().size()) < 0)
     return fail_errno("set the host name");
   if (!request.machine_id().empty()) TRY(write_in_place(kMachineIdFile, request.machine_id() + "\n"));
-  if (request.wall_clock_ns() != 0) TRY(set_wall_clock(request.wall_clock_ns(), done));
+  if (request.wall_clock_ns() != 0) TRY(set_wall_clock(request.wall_clock_ns() + age.count(), done));
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "abi/agent.pb.h"
+#include "base/clock.h"
 #include "base/result.h"
 
 namespace ramet::guest {
@@ -18,7 +19,8 @@ inline constexpr const char* kMachineIdFile = "/run/ramet/machine-id";
 // Errors: kInvalid (field out of range; nothing done), kPermission with "entropy" (not credited), else by errno.
 Status validate(const abi::Identify& request);
 Status reseed(const std::string& entropy);
-Status apply_identity(const abi::Identify& request, abi::Identified& done);
+// `age`: how long ago the request came, so that its wall clock is still right.
+Status apply_identity(const abi::Identify& request, Nanoseconds age, abi::Identified& done);
 
 // Makes the host name resolvable where no name service does it. Blocks: for a worker.
 int update_hosts_file(const std::string& hostname);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "files/operations.h"
+#include "generation.h"
 #include "identity.h"
 #include "init/machine.h"
 #include "reactor.h"
@@ -76,6 +77,14 @@ TEST(Exec, RefusesWhatCannotBeRun) {
   exec.set_shell("true");
   (*exec.mutable_env())["A=B"] = "c";
   EXPECT_FALSE(validate(exec));
+}
+
+TEST(Generation, OnlyTheKernelCanReportIt) {
+  EXPECT_TRUE(announces_generation("5,1234,40872306,-;random: crng reseeded due to virtual machine fork\n"));
+  EXPECT_FALSE(announces_generation("13,1234,40872306,-;random: crng reseeded due to virtual machine fork\n"));  // a user
+  EXPECT_FALSE(announces_generation("5,1234,40872306,-;usb: random: crng reseeded due to virtual machine fork\n"));
+  EXPECT_FALSE(announces_generation("random: crng reseeded due to virtual machine fork"));
+  EXPECT_FALSE(announces_generation(""));
 }
 
 TEST(Paths, Parents) {

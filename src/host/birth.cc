@@ -30,7 +30,7 @@ Result<UniqueFd> reach_agent(Machine& machine, Deadline deadline) {
 }
 
 Status identify(const Context& c, Birth& b, ForkStrictness strictness, Deadline deadline) {
-  (void)c;
+  if (c.options.agent == AgentUse::kNone) return {};
   TRY_ASSIGN(UniqueFd stream, reach_agent(*b.machine, deadline));
   AgentChannel channel(std::move(stream));
   abi::Request request;

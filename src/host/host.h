@@ -18,6 +18,9 @@
 
 namespace ramet::host {
 
+// kNone is for tests with tiny guests that have no agent: no child is ever confirmed, so never offer it to users.
+enum class AgentUse { kRequired, kNone };
+
 struct HostOptions {
   std::string state_dir;                    // database, templates, overlays
   std::string runtime_dir;                  // sockets; made 0700
@@ -37,6 +40,7 @@ struct HostOptions {
   Milliseconds agent_deadline{15'000};      // a short operation of the agent
   Milliseconds child_deadline{30'000};      // a new child: start to identity confirmed
   Milliseconds freeze_deadline{500};
+  AgentUse agent = AgentUse::kRequired;
   std::vector<std::string> eager_templates; // booted at start instead of at the first create; "*" = all
 };
 

@@ -92,6 +92,8 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   TRY_ASSIGN(const Running parent, find_running(id));
   if (parent.info.depth + 1 > options_.max_depth)
     return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + std::to_string(parent.info.depth) + " forks deep, the limit is " + std::to_string(options_.max_depth));
+  if (options.strictness == ForkStrictness::kStrict && options_.agent == AgentUse::kNone)
+    return fail(ErrorKind::kUnsupported, "a strict fork needs an agent in the guest");
   TRY(check_room_for(options.count));
   const std::lock_guard one_at_a_time(parent.sandbox->fork_mutex);
   TRY(find_running(id));  // it may have ended while we waited

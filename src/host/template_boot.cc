@@ -91,6 +91,7 @@ Result<std::shared_ptr<Machine>> start_builder(const Context& c, const std::stri
   b.set_kvm_fd(fds.add(kvm.get()));
   b.set_listen_fd(fds.add(own.listen.get()));
   b.set_console_fd(fds.add(own.console.get()));
+  b.set_debug_port(c.options.agent == AgentUse::kNone);  // tiny guests talk through it
   b.mutable_boot()->set_kernel_fd(fds.add(files.kernel.get()));
   b.mutable_boot()->set_initrd_fd(fds.add(files.initrd.get()));
   b.mutable_boot()->set_cmdline("console=ttyS0 reboot=t panic=-1 quiet" + (t.info.cmdline.empty() ? "" : " " + t.info.cmdline));
@@ -106,14 +107,16 @@ Result<std::shared_ptr<Machine>> start_builder(const Context& c, const std::stri
 }
 
 // Everything between the running builder and the image; the caller dismantles the builder whatever comes out.
-Result<MachineImage> capture(const std::string& overlay, const Template& t, uint32_t vcpus, uint64_t memory_mib,
+Result<MachineImage> capture(const Context& c, const std::string& overlay, const Template& t, uint32_t vcpus, uint64_t memory_mib,
                              Machine& builder, Deadline deadline) {
-  TRY(wait_for_agent(builder, deadline));
-  crash_point("boot.agent_ready");
-  TRY_ASSIGN(UniqueFd stream, builder.agent_stream(deadline));
-  abi::Request drop;
-  drop.mutable_drop_caches();
-  TRY(agent_call(std::move(stream), drop, deadline));
+  if (c.options.agent == AgentUse::kRequired) {
+    TRY(wait_for_agent(builder, deadline));
+    crash_point("boot.agent_ready");
+    TRY_ASSIGN(UniqueFd stream, builder.agent_stream(deadline));
+    abi::Request drop;
+    drop.mutable_drop_caches();
+    TRY(agent_call(std::move(stream), drop, deadline));
+  }
   MachineImage image;
   image.source = t;
   image.vcpus = vcpus;
@@ -166,7 +169,7 @@ Result<MachineImage> boot_template(const Context& c, const Template& t, uint32_t
   const Deadline deadline = deadline_after(c.options.boot_deadline);
   Result<std::shared_ptr<Machine>> builder = start_builder(c, id, overlay, t, files, vcpus, memory_mib, deadline);
   if (builder) crash_point("boot.started");
-  Result<MachineImage> image = builder ? capture(overlay, t, vcpus, memory_mib, **builder, deadline)
+  Result<MachineImage> image = builder ? capture(c, overlay, t, vcpus, memory_mib, **builder, deadline)
                                        : Result<MachineImage>(tl::unexpected<Error>(builder.error()));
   if (!image) {
     const std::string tail = console_tail(c, id);
@@ -200,6 +203,7 @@ Result<std::shared_ptr<Machine>> start_zygote(const Context& c, const MachineIma
     b.set_kvm_fd(fds.add(kvm.get()));
     b.set_listen_fd(fds.add(own.listen.get()));
     b.set_console_fd(fds.add(own.console.get()));
+    b.set_debug_port(c.options.agent == AgentUse::kNone);
     b.mutable_image()->set_vmstate_fd(fds.add(image.vmstate.get()));
     b.mutable_image()->set_memory_even_fd(fds.add(image.memory_even.get()));
     b.mutable_image()->set_memory_odd_fd(fds.add(image.memory_odd.get()));

@@ -1,0 +1,289 @@
+// The host over the real monitor, with tiny guests (no agent): sandboxes, forks, deaths, restarts, crashes at every step, leaks.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "base/log.h"
+#include "base/socket.h"
+#include "host/crash_point.h"
+#include "host/machine.h"
+#include "host/registry.h"
+#include "host/testing/host_fixture.h"
+
+namespace ramet::host {
+namespace {
+
+using testing::monitors_of;
+using testing::names_in;
+using testing::tiny_options;
+
+class HostVmTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::access("/dev/kvm", R_OK | W_OK) != 0) GTEST_SKIP() << "no usable /dev/kvm";
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    log_init("host_vm_test", "", LogLevel::kError);
+    char path[] = "/tmp/ramet-host-XXXXXX";
+    root_ = ::mkdtemp(path);
+    open();
+    const Status uploaded = testing::upload_tiny(*host_, "tiny", "counter");
+    ASSERT_TRUE(uploaded) << uploaded.error().to_string();
+  }
+  void TearDown() override {
+    if (host_)
+      for (const SandboxInfo& s : host_->list()) (void)host_->remove(s.id).has_value();
+    host_.reset();
+    for (const pid_t pid : monitors_of(root_)) {
+      ADD_FAILURE() << "monitor " << pid << " is left";
+      ::kill(pid, SIGKILL);
+    }
+    std::error_code ec;
+    if (!root_.empty()) std::filesystem::remove_all(root_, ec);
+  }
+
+  void open() {
+    Result<std::unique_ptr<Host>> host = Host::open(options_ ? *options_ : tiny_options(root_));
+    ASSERT_TRUE(host) << host.error().to_string();
+    host_ = std::move(*host);
+  }
+  SandboxInfo create() {
+    CreateOptions o;
+    o.template_name = "tiny";
+    Result<SandboxInfo> s = host_->create(o);
+    EXPECT_TRUE(s) << (s ? "" : s.error().to_string());
+    return s ? *s : SandboxInfo{};
+  }
+  ForkResult fork(const std::string& id, uint32_t count = 1) {
+    ForkOptions o;
+    o.count = count;
+    o.strictness = ForkStrictness::kLoose;
+    Result<ForkResult> r = host_->fork(id, o);
+    EXPECT_TRUE(r) << (r ? "" : r.error().to_string());
+    return r ? std::move(*r) : ForkResult{};
+  }
+  pid_t pid_of(const std::string& id) {
+    const Result<std::unique_ptr<Registry>> registry = Registry::open(root_ + "/state/ramet.db");
+    const Result<std::vector<MachineRow>> rows = (*registry)->machines();
+    for (const MachineRow& r : *rows)
+      if (r.info.id == id) return static_cast<pid_t>(r.pid);
+    return 0;
+  }
+  SandboxState wait_state(const std::string& id, SandboxState wanted) {
+    SandboxState state{};
+    for (int i = 0; i < 100; i++) {
+      const Result<SandboxInfo> s = host_->get(id);
+      state = s ? s->state : SandboxState::kGone;
+      if (state == wanted) break;
+      std::this_thread::sleep_for(Milliseconds(50));
+    }
+    return state;
+  }
+  // Overlay files go in the background.
+  std::set<std::string> settled_overlays(size_t wanted) {
+    std::set<std::string> files;
+    for (int i = 0; i < 100; i++) {
+      files = names_in(root_ + "/state/overlays");
+      if (files.size() == wanted) break;
+      std::this_thread::sleep_for(Milliseconds(50));
+    }
+    return files;
+  }
+
+  std::string root_;
+  std::optional<HostOptions> options_;
+  std::unique_ptr<Host> host_;
+};
+
+TEST_F(HostVmTest, CreatesForksAndRemoves) {
+  const SandboxInfo a = create();
+  EXPECT_EQ(a.state, SandboxState::kRunning);
+  const ForkResult r = fork(a.id, 3);
+  ASSERT_EQ(r.children.size(), 3u);
+  EXPECT_TRUE(r.failed.empty());
+  EXPECT_EQ(r.children[0].parent_id, a.id);
+  EXPECT_EQ(r.children[0].family_id, a.family_id);
+  EXPECT_EQ(r.children[0].depth, 1u);
+  EXPECT_GT(r.timing.vcpu_stop_ms, 0);
+  const std::vector<TreeNode> tree = host_->tree();
+  ASSERT_EQ(tree.size(), 1u);
+  EXPECT_EQ(tree[0].children.size(), 3u);
+  EXPECT_TRUE(host_->remove(r.children[1].id));
+  EXPECT_EQ(host_->list().size(), 3u);
+  EXPECT_FALSE(host_->get(r.children[1].id));
+}
+
+TEST_F(HostVmTest, AGoneParentStaysInTheTreeWhileAChildLives) {
+  const SandboxInfo a = create();
+  const ForkResult r = fork(a.id);
+  ASSERT_EQ(r.children.size(), 1u);
+  ASSERT_TRUE(host_->remove(a.id));
+  const std::vector<TreeNode> tree = host_->tree();
+  ASSERT_EQ(tree.size(), 1u);
+  EXPECT_EQ(tree[0].info.state, SandboxState::kGone);
+  ASSERT_EQ(tree[0].children.size(), 1u);
+  EXPECT_EQ(host_->get(r.children[0].id)->state, SandboxState::kRunning);
+  ASSERT_TRUE(host_->remove(r.children[0].id));
+  EXPECT_TRUE(host_->tree().empty());
+}
+
+TEST_F(HostVmTest, ADeadMonitorEndsItsSandboxOnly) {
+  const SandboxInfo a = create();
+  const ForkResult r = fork(a.id, 2);
+  ASSERT_EQ(r.children.size(), 2u);
+  ASSERT_EQ(::kill(pid_of(a.id), SIGKILL), 0);
+  EXPECT_EQ(wait_state(a.id, SandboxState::kFailed), SandboxState::kFailed);
+  EXPECT_NE(host_->get(a.id)->state_reason.find("signal 9"), std::string::npos) << host_->get(a.id)->state_reason;
+  for (const SandboxInfo& c : r.children) {
+    EXPECT_EQ(host_->get(c.id)->state, SandboxState::kRunning);
+    EXPECT_EQ(fork(c.id).children.size(), 1u);
+  }
+}
+
+TEST_F(HostVmTest, ADeadZygoteIsStartedAnew) {
+  create();
+  const Result<std::unique_ptr<Registry>> registry = Registry::open(root_ + "/state/ramet.db");
+  const Result<std::vector<MachineRow>> rows = (*registry)->machines();
+  for (const MachineRow& r : *rows)
+    if (r.role == MachineRole::kZygote) ::kill(static_cast<pid_t>(r.pid), SIGKILL);
+  std::this_thread::sleep_for(Milliseconds(300));
+  EXPECT_EQ(create().state, SandboxState::kRunning);
+}
+
+TEST_F(HostVmTest, ANewDaemonAdoptsWhatRuns) {
+  const SandboxInfo a = create();
+  const ForkResult r = fork(a.id);
+  ASSERT_EQ(r.children.size(), 1u);
+  const pid_t pid = pid_of(a.id);
+  host_.reset();
+  ASSERT_EQ(monitors_of(root_).count(pid), 1u) << "the sandbox did not outlive its daemon";
+  ::kill(pid_of(r.children[0].id), SIGKILL);
+  open();
+  ASSERT_TRUE(host_->get(a.id));
+  EXPECT_EQ(host_->get(a.id)->state, SandboxState::kRunning);
+  EXPECT_EQ(host_->get(r.children[0].id)->state, SandboxState::kFailed);
+  EXPECT_EQ(fork(a.id).children.size(), 1u);
+}
+
+TEST_F(HostVmTest, TimeIsEnforcedAlsoWhileTheDaemonWasAway) {
+  const SandboxInfo a = create(), b = create();
+  PatchOptions soon;
+  soon.ttl_seconds = 1;
+  ASSERT_TRUE(host_->patch(a.id, soon));
+  ASSERT_TRUE(host_->patch(b.id, soon));
+  EXPECT_EQ(wait_state(a.id, SandboxState::kGone), SandboxState::kGone);
+  const SandboxInfo c = create();
+  ASSERT_TRUE(host_->patch(c.id, soon));
+  host_.reset();
+  std::this_thread::sleep_for(Milliseconds(1200));
+  open();
+  EXPECT_EQ(wait_state(c.id, SandboxState::kGone), SandboxState::kGone);
+}
+
+TEST_F(HostVmTest, ManySandboxesAtOnceShareOneBoot) {
+  std::vector<std::thread> threads;
+  std::atomic<int> good{0};
+  for (int i = 0; i < 8; i++)
+    threads.emplace_back([&] {
+      const SandboxInfo s = create();
+      if (s.state == SandboxState::kRunning) good++;
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(good, 8);
+  EXPECT_EQ(names_in(root_ + "/state/machines").size(), 9u);  // and one zygote
+}
+
+TEST_F(HostVmTest, AGuestThatPanicsIsAnErrorThatSaysSo) {
+  ASSERT_TRUE(testing::upload_tiny(*host_, "bad", "counter"));
+  std::error_code ec;
+  std::filesystem::resize_file(root_ + "/state/templates/bad/vmlinux", 100, ec);
+  CreateOptions o;
+  o.template_name = "bad";
+  const Result<SandboxInfo> s = host_->create(o);
+  ASSERT_FALSE(s);
+  EXPECT_EQ(s.error().kind(), ErrorKind::kCorrupt);
+  EXPECT_NE(s.error().message().find("100 bytes"), std::string::npos) << s.error().message();
+}
+
+TEST_F(HostVmTest, ForkBeyondTheFamilysMemoryIsRefused) {
+  host_.reset();
+  options_ = tiny_options(root_);
+  options_->memory_reserve_mib = 1u << 30;
+  open();
+  CreateOptions o;
+  o.template_name = "tiny";
+  const Result<SandboxInfo> s = host_->create(o);
+  ASSERT_FALSE(s);
+  EXPECT_EQ(s.error().kind(), ErrorKind::kNoMemory);
+}
+
+// Everything that is left after the daemon died at `step` is adopted or undone, and then nothing remains.
+class CrashTest : public HostVmTest, public ::testing::WithParamInterface<std::string_view> {};
+
+TEST_P(CrashTest, NothingIsLostOrLeft) {
+  host_.reset();
+  SpawnOptions spawn;
+  spawn.argv = {std::string(RAMET_BINARY_DIR) + "/test/host_crash_driver", root_};
+  std::vector<std::string> env;
+  for (char** e = ::environ; *e; e++) env.emplace_back(*e);
+  env.push_back("RAMET_CRASH_AT=" + std::string(GetParam()));
+  spawn.env = env;
+  Result<ChildProcess> driver = ChildProcess::spawn(spawn);
+  ASSERT_TRUE(driver);
+  const std::optional<int> status = driver->wait(deadline_after(Milliseconds(60'000)));
+  ASSERT_TRUE(status) << "the driver hangs";
+  if (GetParam() != "boot.agent_ready" && GetParam() != "fork.frozen") {  // need an agent
+    ASSERT_TRUE(WIFSIGNALED(*status)) << "step was not reached, status " << *status;
+  }
+  open();
+  // What is listed runs, and can still be used.
+  for (const SandboxInfo& s : host_->list()) {
+    EXPECT_EQ(s.state, SandboxState::kRunning) << s.id << " " << s.state_reason;
+    EXPECT_EQ(fork(s.id).children.size(), 1u);
+  }
+  EXPECT_EQ(create().state, SandboxState::kRunning);
+  for (const SandboxInfo& s : host_->list()) EXPECT_TRUE(host_->remove(s.id));
+  EXPECT_TRUE(host_->tree().empty());
+  const size_t zygote_overlays = 0;  // the tiny guest wrote nothing
+  EXPECT_EQ(settled_overlays(zygote_overlays).size(), zygote_overlays);
+  EXPECT_EQ(names_in(root_ + "/state/machines").size(), 1u) << "the zygote and nothing else";
+  EXPECT_EQ(names_in(root_ + "/run/vm").size(), 1u);
+  EXPECT_EQ(monitors_of(root_).size(), 1u);
+  host_.reset();
+  EXPECT_TRUE(names_in(root_ + "/state/machines").empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryStep, CrashTest, ::testing::ValuesIn(all_crash_points().begin(), all_crash_points().end()),
+                         [](const ::testing::TestParamInfo<std::string_view>& p) {
+                           std::string name(p.param);
+                           for (char& c : name)
+                             if (c == '.') c = '_';
+                           return name;
+                         });
+
+TEST_F(HostVmTest, RoundsOfCreateForkKillLeaveNothing) {
+  const char* asked = std::getenv("RAMET_SOAK_ROUNDS");
+  const int rounds = asked ? std::atoi(asked) : 100;
+  const auto round = [&] {
+    const SandboxInfo a = create();
+    const ForkResult r = fork(a.id, 2);
+    ASSERT_EQ(r.children.size(), 2u);
+    ASSERT_TRUE(host_->remove(a.id));
+    for (const SandboxInfo& c : r.children) ASSERT_TRUE(host_->remove(c.id));
+  };
+  round();
+  settled_overlays(0);
+  const size_t descriptors = names_in("/proc/self/fd").size();
+  for (int i = 0; i < rounds; i++) round();
+  EXPECT_TRUE(settled_overlays(0).empty());
+  EXPECT_EQ(names_in("/proc/self/fd").size(), descriptors);
+  EXPECT_EQ(monitors_of(root_).size(), 1u);
+  EXPECT_TRUE(host_->tree().empty());
+  std::printf("%d rounds\n", rounds);
+}
+
+}  // namespace
+}  // namespace ramet::host

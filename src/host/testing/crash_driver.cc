@@ -1,0 +1,34 @@
+// Makes a sandbox, forks it twice, removes things, in one Host; a test sets RAMET_CRASH_AT so that it dies somewhere on the way.
+// Usage: host_crash_driver ROOT. Ends with 0 when it was not killed.
+#include <cstdio>
+
+#include "base/log.h"
+#include "host/testing/host_fixture.h"
+
+namespace ramet::host::testing {
+namespace {
+
+Status drive(const std::string& root) {
+  TRY_ASSIGN(const std::unique_ptr<Host> host, Host::open(tiny_options(root)));
+  CreateOptions create;
+  create.template_name = "tiny";
+  TRY_ASSIGN(const SandboxInfo first, host->create(create));
+  ForkOptions fork;
+  fork.count = 2;
+  fork.strictness = ForkStrictness::kLoose;
+  TRY_ASSIGN(const ForkResult forked, host->fork(first.id, fork));
+  TRY(host->remove(forked.children[0].id));
+  TRY(host->remove(first.id));
+  return host->remove(forked.children[1].id);
+}
+
+}  // namespace
+}  // namespace ramet::host::testing
+
+int main(int argc, char** argv) {
+  ramet::log_init("host_crash_driver", "", ramet::LogLevel::kWarn);
+  if (argc != 2) return 2;
+  const ramet::Status done = ramet::host::testing::drive(argv[1]);
+  if (!done) std::fprintf(stderr, "%s\n", done.error().to_string().c_str());
+  return done ? 0 : 1;
+}

@@ -85,8 +85,12 @@ Result<SandboxInfo> HostImpl::create(const CreateOptions& options) {
   vmm::ForkChild& child = *request.mutable_fork()->add_children();
   child.set_sandbox_id(info.id);
   child.set_bootstrap_fd(fds.add(birth.bootstrap.theirs.get()));
-  birth.fork_requested_at_ns = monotonic_ns();
-  Result<MonitorReply> reply = zygote.machine->call(std::move(request), fds, deadline_after(options_.child_deadline));
+  Result<MonitorReply> reply = fail(ErrorKind::kInternal, "");
+  {
+    const std::lock_guard one_at_a_time(zygote.machine->fork_lock());
+    birth.fork_requested_at_ns = monotonic_ns();
+    reply = zygote.machine->call(std::move(request), fds, deadline_after(options_.child_deadline));
+  }
   crash_point("create.requested");
   if (!reply) {
     const ErrorKind kind = reply.error().kind();

@@ -17,6 +17,7 @@ std::string reason_of(const MachineEnd& end) {
   if (end.reason == "poweroff") return "the guest powered itself off";
   if (end.reason == "reset") return "the guest reset itself";
   if (end.reason == "stopped") return "its monitor was stopped";
+  if (end.reason == "died") return "its monitor died";
   return "its monitor ended: " + end.reason + (end.detail.empty() ? "" : " (" + end.detail + ")");
 }
 
@@ -199,15 +200,15 @@ void HostImpl::kill_strays() {
 
 void HostImpl::tend_overlays() {
   const Result<std::vector<std::string>> doomed = registry_->doom_unused();
-  if (doomed)
-    for (const std::string& id : *doomed) {
-      const Status gone = overlays_.remove(id);
-      if (gone) (void)registry_->delete_overlay(id).has_value();
-      else log_warn(gone.error().to_string());
-    }
+  if (!doomed) log_warn(doomed.error().to_string());
+  for (const std::string& id : doomed ? *doomed : std::vector<std::string>()) {
+    Status gone = overlays_.remove(id);
+    if (gone) gone = registry_->delete_overlay(id);
+    if (!gone) log_warn("overlay " + id + " cannot be deleted: " + gone.error().message());
+  }
   const Result<std::vector<std::string>> frozen = registry_->unsealed();
-  if (!frozen) return;
-  for (const std::string& id : *frozen) {
+  if (!frozen) log_warn(frozen.error().to_string());
+  for (const std::string& id : frozen ? *frozen : std::vector<std::string>()) {
     const Result<bool> sealed = overlays_.seal(id);
     if (sealed) (void)registry_->set_overlay_state(id, OverlayState::kSealed).has_value();
     else log_warn("overlay " + id + " cannot be sealed: " + sealed.error().message());

@@ -96,6 +96,7 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
     return fail(ErrorKind::kUnsupported, "a strict fork needs an agent in the guest");
   TRY(check_room_for(options.count));
   const std::lock_guard one_at_a_time(parent.sandbox->fork_mutex);
+  const std::lock_guard for_the_monitor(parent.machine->fork_lock());
   TRY(find_running(id));  // it may have ended while we waited
   struct Pending {
     std::atomic<int>& n;

@@ -55,7 +55,7 @@ Status check_template_name(std::string_view name) {
 }
 
 bool is_id(std::string_view id) {
-  if (id.size() != 17 || id[2] != '-') return false;
+  if (id.size() != 16 || id[2] != '-') return false;
   for (size_t i = 0; i < id.size(); i++) {
     const char c = id[i];
     if (i == 2) continue;

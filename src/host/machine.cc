@@ -161,7 +161,7 @@ void Machine::on_event(const vmm::Event& event) {
 void Machine::on_exit() {
   siginfo_t info{};
   const bool reaped = ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0;
-  watcher_.unwatch(pidfd_token_);
+  watcher_.mute(pidfd_token_);
   link_->drain();  // its last words may still be in the socket
   {
     const std::lock_guard lock(mutex_);

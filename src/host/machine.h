@@ -67,6 +67,8 @@ class Machine {
   Result<MonitorReply> call(vmm::Request request, const FdsToSend& fds, Deadline deadline);
   // A stream to the guest's agent.
   Result<UniqueFd> agent_stream(Deadline deadline);
+  // Held around a Fork request: a monitor does one at a time.
+  std::mutex& fork_lock() { return fork_lock_; }
   void kill();
   bool alive() const;
   // True: it has ended (and is reaped if it was our child).
@@ -87,6 +89,7 @@ class Machine {
   std::atomic<uint64_t> pidfd_token_{0};
   std::unique_ptr<MonitorLink> link_;
 
+  std::mutex fork_lock_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<MachineEnd> said_;  // guarded by mutex_: Ended event, before the exit

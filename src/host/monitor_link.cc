@@ -159,7 +159,7 @@ bool MonitorLink::take_packet(Received packet) {
 }
 
 void MonitorLink::close_link() {
-  watcher_.unwatch(token_);
+  watcher_.mute(token_);
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;

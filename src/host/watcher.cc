@@ -51,6 +51,18 @@ Result<uint64_t> Watcher::watch(int fd, Callback callback) {
   return token;
 }
 
+void Watcher::mute(uint64_t token) {
+  std::shared_ptr<Entry> entry;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = entries_.find(token);
+    if (it == entries_.end()) return;
+    entry = it->second;
+  }
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->fd, nullptr);
+  entry->dead = true;  // only the watcher's thread, which is here, looks at it
+}
+
 void Watcher::unwatch(uint64_t token) {
   std::shared_ptr<Entry> entry;
   {

@@ -23,6 +23,8 @@ class Watcher {
 
   // Level-triggered. The descriptor is borrowed: unwatch() before closing it.
   Result<uint64_t> watch(int fd, Callback callback);
+  // No more callbacks, from within the callback; the token stays, so that unwatch() by another thread still waits for its end.
+  void mute(uint64_t token);
   // When it returns the callback is not running and never runs again (unless called from the callback itself).
   void unwatch(uint64_t token);
 

@@ -8,6 +8,7 @@
 #include "api/http_server.h"
 #include "api/idempotency.h"
 #include "api/listen.h"
+#include "api/live_commands.h"
 #include "api/routes.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -60,7 +61,8 @@ Status run(const Options& options, const sigset_t& stop_signals) {
   TRY(make_directories(options.host.runtime_dir, 0700));
   TRY_ASSIGN(const std::unique_ptr<host::Host> host, host::Host::open(options.host));
   api::IdempotencyTable idempotency;
-  api::Context context{*host, idempotency};
+  api::LiveCommands live;
+  api::Context context{*host, idempotency, live};
   api::HttpServer server(
       options.http, [&](api::Exchange& exchange) { api::dispatch(context, exchange); }, log_request);
   TRY(add_listeners(options, server));

@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <functional>
+#include <memory>
 #include <thread>
 
 #include <boost/json.hpp>
 
 #include "api/exec_events.h"
 #include "api/handlers.h"
+#include "api/live_commands.h"
 #include "api/render.h"
 #include "api/requests.h"
 #include "api/utf8.h"
@@ -65,7 +68,8 @@ Error stopping_error() {
       .with_hint("Attach to it by GET .../processes/{pid}/output when the daemon is back.");
 }
 
-Status stream_events(Call& call, host::ExecStream& stream, ExecEventEncoder encoder, WhenClientGoes when_gone) {
+Status stream_events(Call& call, host::ExecStream& stream, ExecEventEncoder encoder, WhenClientGoes when_gone,
+                     const std::function<void(uint32_t pid)>& on_started = nullptr) {
   Exchange& exchange = call.exchange;
   TRY(exchange.begin_stream({200, "application/x-ndjson", "", {{"Cache-Control", "no-store"}}}));
   Deadline next_ping = deadline_after(kPingAfter);
@@ -77,7 +81,11 @@ Status stream_events(Call& call, host::ExecStream& stream, ExecEventEncoder enco
     return sent;
   };
   const Result<Pumped> end = pump(
-      exchange, stream, [&](const host::ExecEvent& event) { return send(encoder.encode(event)); },
+      exchange, stream,
+      [&](const host::ExecEvent& event) {
+        if (event.kind == host::ExecEvent::Kind::kStarted && on_started) on_started(event.pid);
+        return send(encoder.encode(event));
+      },
       [&]() -> Status { return MonotonicClock::now() < next_ping ? Status() : send(ExecEventEncoder::ping()); });
   if (end && *end == Pumped::kEnded) return exchange.end_stream();
   if (client_lost && exchange.stopping()) return tl::unexpected(stopping_error());
@@ -167,7 +175,7 @@ Status answer_detached(Call& call, host::ExecStream& stream) {
 Status exec(Call& call) {
   TRY_ASSIGN(const std::string body, read_json_body(call.exchange));
   TRY_ASSIGN(const ExecRequest request, decode_exec(body));
-  TRY_ASSIGN(const std::unique_ptr<host::ExecStream> stream, call.host().exec(call.id(), request.options));
+  TRY_ASSIGN(const std::shared_ptr<host::ExecStream> stream, call.host().exec(call.id(), request.options));
   if (request.options.detach) return answer_detached(call, *stream);
 
   // Input is written beside reading output, else a command that answers while it reads would stop at a full pipe.
@@ -178,8 +186,15 @@ Status exec(Call& call) {
       if (written && !request.keep_stdin_open) (void)stream->close_stdin();
     });
   }
-  const Status done = request.stream ? stream_events(call, *stream, ExecEventEncoder(0, 0), WhenClientGoes::kEndCommand)
-                                     : collect_result(call, *stream);
+  uint32_t live_pid = 0;
+  const auto started = [&](uint32_t pid) {
+    live_pid = pid;
+    call.context.live.add(call.id(), pid, stream);
+  };
+  const Status done = request.stream
+                          ? stream_events(call, *stream, ExecEventEncoder(0, 0), WhenClientGoes::kEndCommand, started)
+                          : collect_result(call, *stream);
+  if (live_pid != 0) call.context.live.remove(call.id(), live_pid);
   stream->cancel();  // wakes the feeder when the command ended without reading its input
   return done;
 }
@@ -203,14 +218,18 @@ Status write_stdin(Call& call) {
   TRY_ASSIGN(const uint32_t pid, decode_pid(call.path["pid"]));
   TRY_ASSIGN(const bool eof, call.target.flag("eof"));
   call.exchange.set_body_timeout(std::nullopt);  // a person may think before typing
+  const std::shared_ptr<host::ExecStream> live = call.context.live.find(call.id(), pid);
+  const auto write = [&](std::string_view bytes, bool last) -> Status {
+    if (!live) return call.host().write_stdin(call.id(), pid, bytes, last, deadline_after(kStdinWait));
+    return last ? live->close_stdin() : live->write_stdin(bytes, deadline_after(kStdinWait));
+  };
   std::array<std::byte, 64 * 1024> piece;
   while (true) {
     TRY_ASSIGN(const size_t n, call.exchange.read_body(piece));
     if (n == 0) break;
-    TRY(call.host().write_stdin(call.id(), pid, std::string_view(reinterpret_cast<const char*>(piece.data()), n), false,
-                                deadline_after(kStdinWait)));
+    TRY(write(std::string_view(reinterpret_cast<const char*>(piece.data()), n), false));
   }
-  if (eof) TRY(call.host().write_stdin(call.id(), pid, "", true, deadline_after(kStdinWait)));
+  if (eof) TRY(write("", true));
   return answer_nothing(call.exchange);
 }
 

@@ -15,11 +15,13 @@
 namespace ramet::api {
 
 class IdempotencyTable;
+class LiveCommands;
 
 // What all handlers share; lives as long as the server.
 struct Context {
   host::Host& host;
   IdempotencyTable& idempotency;
+  LiveCommands& live;
 };
 
 struct Call {

@@ -11,6 +11,7 @@
 #include "api/http_server.h"
 #include "api/idempotency.h"
 #include "api/listen.h"
+#include "api/live_commands.h"
 #include "api/routes.h"
 #include "api/testing/fake_host.h"
 #include "base/file.h"
@@ -77,7 +78,8 @@ class ServerTest : public ::testing::Test {
 
   testing::FakeHost host_;
   IdempotencyTable idempotency_;
-  Context context_{host_, idempotency_};
+  LiveCommands live_;
+  Context context_{host_, idempotency_, live_};
   std::string path_;
   uint16_t port_ = 0;
   std::mutex mutex_;

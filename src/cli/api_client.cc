@@ -1,5 +1,8 @@
 #include "cli/api_client.h"
 
+#include <algorithm>
+#include <vector>
+
 namespace ramet::cli {
 namespace {
 
@@ -103,14 +106,24 @@ Result<json::value> ApiClient::finish_upload(HttpStream& stream) {
 }
 
 Result<std::string> resolve_in(const json::array& sandboxes, const std::string& reference) {
+  struct Named {
+    std::string id;
+    int64_t depth;
+  };
+  std::vector<Named> named;
   std::vector<std::string> candidates;
   for (const json::value& s : sandboxes) {
     const std::string id = text_of(s.as_object().if_contains("id"));
     if (id == reference) return id;
     const json::value* labels = s.as_object().if_contains("labels");
-    const bool named = labels != nullptr && labels->is_object() && text_of(labels->get_object().if_contains("name")) == reference;
-    if (named || id.starts_with(reference)) candidates.push_back(id);
+    if (labels != nullptr && labels->is_object() && text_of(labels->get_object().if_contains("name")) == reference)
+      named.push_back({id, s.at("depth").to_number<int64_t>()});
+    if (id.starts_with(reference) || id.starts_with("sb-" + reference)) candidates.push_back(id);
   }
+  // A fork inherits its parent's labels: the name means the one nearest to the template.
+  std::stable_sort(named.begin(), named.end(), [](const Named& a, const Named& b) { return a.depth < b.depth; });
+  if (named.size() == 1 || (named.size() > 1 && named[0].depth < named[1].depth)) return named[0].id;
+  for (const Named& n : named) candidates.push_back(n.id);
   if (candidates.size() == 1) return candidates.front();
   if (candidates.empty())
     return tl::unexpected(Error(ErrorKind::kNotFound, "there is no sandbox `" + reference + "`").with_hint("`ramet ls` lists them."));

@@ -40,7 +40,7 @@ class ApiClient {
                                                   std::vector<std::pair<std::string, std::string>> headers = {}) const;
   static Result<boost::json::value> finish_upload(HttpStream& stream);
 
-  // "id", a unique prefix of one, or a unique `name` label -> id.   Errors: kNotFound, kConflict (names the candidates).
+  // An id, its start (`sb-` may be left out), or a `name` label -> id.   Errors: kNotFound, kConflict (names the candidates).
   Result<std::string> resolve(const std::string& reference) const;
 
  private:

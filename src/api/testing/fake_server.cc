@@ -13,6 +13,7 @@
 #include "api/http_server.h"
 #include "api/idempotency.h"
 #include "api/listen.h"
+#include "api/live_commands.h"
 #include "api/routes.h"
 #include "api/testing/fake_host.h"
 
@@ -38,7 +39,8 @@ Status serve(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
   testing::FakeHost host;
   IdempotencyTable idempotency;
-  Context context{host, idempotency};
+  LiveCommands live;
+  Context context{host, idempotency, live};
   HttpOptions options;
   options.max_connections = 32;
   options.stop_grace = Milliseconds(300);

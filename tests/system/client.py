@@ -24,7 +24,7 @@ class Client:
     def connect(self, timeout):
         return http.client.HTTPConnection(*self.address, timeout=timeout)
 
-    def call(self, method, path, body=None, timeout=180, **query):
+    def call(self, method, path, /, body=None, timeout=180, **query):
         """One request with JSON (or bytes) in and JSON (or bytes) out."""
         data, kind = body, "application/octet-stream"
         if body is not None and not isinstance(body, (bytes, bytearray)) and not hasattr(body, "read"):
@@ -41,7 +41,7 @@ class Client:
             return content
 
     @contextlib.contextmanager
-    def stream(self, method, path, body=None, timeout=180, **query):
+    def stream(self, method, path, /, body=None, timeout=180, **query):
         """The answer's bytes as a file object."""
         with contextlib.closing(self.connect(timeout)) as connection:
             headers = {"Content-Type": "application/json"}

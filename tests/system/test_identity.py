@@ -66,7 +66,7 @@ def test_no_number_drawn_after_the_freeze_occurs_in_two_branches(api):
     with api.create(vcpus=2) as sandbox:
         sandbox.write("/home/user/drawer.py", DRAWER.encode())
         for cpu in range(2):
-            sandbox.start(f"exec python3 drawer.py {cpu}")
+            sandbox.start(f"exec python3 /home/user/drawer.py {cpu}")
         sandbox.wait_for("test -s /dev/shm/drawn.0 -a -s /dev/shm/drawn.1")
         _, offsets = draws(sandbox, [0, 0])
         after_fork = 0

@@ -140,7 +140,7 @@ def test_a_large_file_goes_in_and_out_with_bounded_memory_everywhere(sandbox, ow
             began = time.monotonic()
             sandbox.client.call("PUT", f"{sandbox.path}/files", sent, path="/home/user/big", timeout=3600)
             upload_seconds = time.monotonic() - began
-            inside = sandbox.client.call("POST", f"{sandbox.path}/exec", {"command": "sha256sum big"}, timeout=3600)["stdout"].split()[0]
+            inside = sandbox.client.call("POST", f"{sandbox.path}/exec", {"command": "sha256sum /home/user/big"}, timeout=3600)["stdout"].split()[0]
             back = hashlib.sha256()
             began = time.monotonic()
             with sandbox.client.stream("GET", f"{sandbox.path}/files", path="/home/user/big", timeout=3600) as answer:
@@ -174,7 +174,7 @@ print(refused)
 
 def test_a_guest_that_floods_the_host_with_connects_is_refused_and_stays_usable(sandbox):
     sandbox.write("/home/user/flood.py", FLOOD.encode())
-    assert sandbox.run("python3 flood.py") == "500"
+    assert sandbox.run("python3 /home/user/flood.py") == "500"
     assert sandbox.run("echo usable") == "usable"
 
 

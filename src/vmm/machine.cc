@@ -150,7 +150,7 @@ int64_t Machine::wait_entered_ns() const {
     ::sched_yield();
     at = vcpus_->entered_at_ns();
   }
-  return at;
+  return at != 0 ? at : monotonic_ns();
 }
 
 std::vector<int> Machine::descriptors_to_keep() const {

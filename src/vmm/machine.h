@@ -102,7 +102,8 @@ class Machine {
   const Options& options() const { return options_; }
   uint64_t exits() const { return vcpus_ ? vcpus_->exits() : 0; }
   int64_t stopped_at_ns() const { return vcpus_ ? vcpus_->stopped_at_ns() : 0; }
-  // After go_on(): when the first vCPU entered the guest (CLOCK_MONOTONIC ns); waits a moment for it. 0: none did yet.
+  // After go_on(): when the first vCPU entered the guest (CLOCK_MONOTONIC ns); waits a moment for it, and on a host too busy to run
+  // it answers the end of that moment. 0: there is no vCPU.
   int64_t wait_entered_ns() const;
   // Descriptors that a forked child must keep.
   std::vector<int> descriptors_to_keep() const;

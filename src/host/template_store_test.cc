@@ -1,0 +1,143 @@
+#include "host/template_store.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+
+namespace ramet::host {
+namespace {
+
+class TemplateStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char path[] = "/tmp/ramet-templates-XXXXXX";
+    paths_.state_dir = ::mkdtemp(path);
+    ASSERT_TRUE(make_directories(paths_.templates()));
+    store_ = std::make_unique<TemplateStore>(paths_, 0);
+  }
+  void TearDown() override {
+    std::error_code ec;
+    std::filesystem::remove_all(paths_.state_dir, ec);
+  }
+  TemplateFile put(const std::string& file, const std::string& bytes) {
+    Result<std::unique_ptr<TemplateFileWriter>> w = store_->upload_file("t", file);
+    EXPECT_TRUE(w);
+    for (size_t i = 0; i < bytes.size(); i += 5000) EXPECT_TRUE((*w)->write(as_bytes(std::string_view(bytes).substr(i, 5000))));
+    return *(*w)->finish();
+  }
+  void put_all() {
+    files_ = {put("vmlinux", std::string("\x7f" "ELF\x02", 5) + std::string(60, 'k')), put("initrd", "initrd"), put("disk.img", disk_)};
+  }
+  std::string json(const std::string& extra = "") {
+    std::string files;
+    for (const TemplateFile& f : files_)
+      files += (files.empty() ? "\"" : ",\"") + f.name + "\":{\"bytes\":" + std::to_string(f.bytes) + ",\"sha256\":\"" + f.sha256 + "\"}";
+    return "{\"format\":1,\"name\":\"t\",\"kernel_release\":\"6\",\"vcpus\":2,\"memory_mib\":256,\"disk_bytes\":65536," + extra + "\"files\":{" + files + "}}";
+  }
+
+  Paths paths_;
+  std::unique_ptr<TemplateStore> store_;
+  std::string disk_ = std::string(4096, 'd') + std::string(57344, '\0') + std::string(4096, 'e');
+  std::vector<TemplateFile> files_;
+};
+
+TEST_F(TemplateStoreTest, PublishesWhatWasUploaded) {
+  put_all();
+  const Result<Template> t = store_->commit("t", json());
+  ASSERT_TRUE(t) << t.error().to_string();
+  EXPECT_EQ(t->info.vcpus, 2u);
+  EXPECT_EQ(t->info.disk_bytes, 65536u);
+  EXPECT_EQ(*read_file(paths_.template_dir("t") + "/disk.img"), disk_);
+  struct stat st;
+  ASSERT_EQ(::stat((paths_.template_dir("t") + "/disk.img").c_str(), &st), 0);
+  EXPECT_LE(st.st_blocks, 16) << "zero blocks are holes";
+  EXPECT_TRUE(store_->open_files(*t));
+  EXPECT_EQ(store_->list().size(), 1u);
+}
+
+TEST_F(TemplateStoreTest, ReplacesAsAWhole) {
+  put_all();
+  ASSERT_TRUE(store_->commit("t", json()));
+  const std::string first = store_->get("t")->digest;
+  files_[1] = put("initrd", "another initrd");  // the rest is taken over from the present template
+  const Result<Template> t = store_->commit("t", json());
+  ASSERT_TRUE(t) << t.error().to_string();
+  EXPECT_NE(t->digest, first);
+  EXPECT_EQ(*read_file(paths_.template_dir("t") + "/initrd"), "another initrd");
+}
+
+TEST_F(TemplateStoreTest, RefusesOtherBytesThanTheDigestSays) {
+  put_all();
+  files_[2].sha256[0] = files_[2].sha256[0] == '0' ? '1' : '0';
+  const Result<Template> t = store_->commit("t", json());
+  ASSERT_FALSE(t);
+  EXPECT_EQ(t.error().kind(), ErrorKind::kCorrupt);
+  EXPECT_EQ(store_->get("t").error().kind(), ErrorKind::kNotFound);
+}
+
+TEST_F(TemplateStoreTest, RefusesAMissingFile) {
+  put_all();
+  std::filesystem::remove(paths_.templates() + "/.upload-t/initrd");
+  const Result<Template> t = store_->commit("t", json());
+  ASSERT_FALSE(t);
+  EXPECT_EQ(t.error().kind(), ErrorKind::kConflict);
+  EXPECT_NE(t.error().message().find("'initrd'"), std::string::npos);
+}
+
+TEST_F(TemplateStoreTest, RefusesACompressedKernel) {
+  put_all();
+  files_[0] = put("vmlinux", std::string(200, 'z'));
+  const Result<Template> t = store_->commit("t", json());
+  ASSERT_FALSE(t);
+  EXPECT_EQ(t.error().kind(), ErrorKind::kInvalid);
+}
+
+TEST_F(TemplateStoreTest, NoticesAFileThatWasCutLater) {
+  put_all();
+  const Result<Template> t = store_->commit("t", json());
+  std::filesystem::resize_file(paths_.template_dir("t") + "/disk.img", 4096);
+  const Result<TemplateFiles> files = store_->open_files(*t);
+  ASSERT_FALSE(files);
+  EXPECT_EQ(files.error().kind(), ErrorKind::kCorrupt);
+  EXPECT_NE(files.error().message().find("4096 bytes"), std::string::npos);
+}
+
+TEST_F(TemplateStoreTest, RefusesNamesThatArePaths) {
+  for (const char* name : {"", "..", ".x", "a/b", "A", "../../etc", "a b"}) {
+    EXPECT_FALSE(store_->upload_file(name, "vmlinux")) << name;
+    EXPECT_FALSE(store_->get(name)) << name;
+    EXPECT_FALSE(store_->remove(name)) << name;
+  }
+  EXPECT_FALSE(store_->upload_file("t", "../vmlinux"));
+}
+
+TEST_F(TemplateStoreTest, SaysWhichFieldIsWrong) {
+  put_all();
+  for (const auto& [bad, word] : {std::pair<std::string, std::string>{"{", "object"},
+                                  {"[]", "object"},
+                                  {"{\"format\":2}", "format"},
+                                  {"{\"format\":1,\"name\":7}", "name"},
+                                  {"{\"format\":1,\"name\":\"t\",\"kernel_release\":\"6\",\"vcpus\":17}", "vcpus"},
+                                  {"{\"format\":1,\"name\":\"t\",\"kernel_release\":\"6\",\"vcpus\":1,\"memory_mib\":65}", "memory_mib"}}) {
+    const Result<Template> t = store_->commit("t", bad);
+    ASSERT_FALSE(t);
+    EXPECT_EQ(t.error().kind(), ErrorKind::kInvalid);
+    EXPECT_NE(t.error().message().find(word), std::string::npos) << t.error().message();
+  }
+}
+
+TEST_F(TemplateStoreTest, RemovesAndSweeps) {
+  put_all();
+  ASSERT_TRUE(store_->commit("t", json()));
+  put("initrd", "left behind");
+  ASSERT_TRUE(store_->remove("t"));
+  EXPECT_EQ(store_->remove("t").error().kind(), ErrorKind::kNotFound);
+  store_->sweep();
+  EXPECT_TRUE(std::filesystem::is_empty(paths_.templates()));
+}
+
+}  // namespace
+}  // namespace ramet::host

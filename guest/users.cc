@@ -56,10 +56,17 @@ std::optional<User> lookup(const std::function<bool(const Fields&)>& matches) {
   return found;
 }
 
+std::string default_user() {
+  const Result<std::string> text = read_file("/etc/ramet/default_user", 256);
+  const std::string name = text ? text->substr(0, text->find('\n')) : "";
+  return name.empty() ? "root" : name;
+}
+
 }  // namespace
 
 Result<User> find_user(std::string_view name_or_number) {
-  const std::string_view wanted = name_or_number.empty() ? "root" : name_or_number;
+  const std::string by_image = name_or_number.empty() ? default_user() : "";
+  const std::string_view wanted = name_or_number.empty() ? by_image : name_or_number;
   if (std::optional<User> user = lookup([&](const Fields& f) { return f[0] == wanted; })) return *user;
   const std::optional<uint32_t> uid = wanted == "root" ? 0 : number(wanted);
   if (!uid) return fail(ErrorKind::kNotFound, "no user \"" + std::string(wanted) + "\" in this guest");

@@ -17,7 +17,7 @@ constexpr std::array kRows = {
     ErrorRow{"conflict", 409, "Look at its state (`ramet ls`) and try again when it allows this."},
     ErrorRow{"no_space", 507, "Free disk space on the host, or end sandboxes that are not needed (`ramet kill`)."},
     ErrorRow{"no_memory", 507, "End sandboxes that are not needed (`ramet kill`), or ask for less memory."},
-    ErrorRow{"permission", 403, "Use a user who is allowed to, in the sandbox or on the host."},
+    ErrorRow{"permission", 403, "Act as another user of the sandbox, e.g. `user` = `root` (`ramet ... -u root`)."},
     ErrorRow{"timeout", 504, "Try again; if it repeats, look at `ramet logs ID` and the daemon's log."},
     ErrorRow{"unavailable", 503, "Look at `ramet logs ID` and `ramet doctor`."},
     ErrorRow{"unsupported", 501, "`ramet doctor` shows what this machine lacks."},

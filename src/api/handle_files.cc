@@ -22,9 +22,8 @@ struct FileCall {
 };
 Result<FileCall> file_call(const Call& call) {
   TRY_ASSIGN(std::string path, check_guest_path(call.target.get("path"), "path"));
-  const std::string_view user = call.target.get("user");
-  TRY(check_user_name(user));
-  return FileCall{std::move(path), std::string(user)};
+  TRY_ASSIGN(std::string user, check_user_name(call.target.get("user")));
+  return FileCall{std::move(path), std::move(user)};
 }
 
 }  // namespace

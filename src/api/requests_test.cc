@@ -87,6 +87,13 @@ TEST(Requests, ExecLimitsAndContradictions) {
   EXPECT_EQ(decode_exec(R"({"command":"a","timeout_seconds":1.5})")->options.timeout_ms, 1500u);
 }
 
+TEST(Requests, RootMustBeAskedFor) {
+  EXPECT_EQ(decode_exec(R"({"command":"id"})")->options.user, "user");
+  EXPECT_EQ(decode_exec(R"({"command":"id","user":"root"})")->options.user, "root");
+  EXPECT_EQ(decode_mkdir(R"({"path":"/a","user":""})")->user, "user");
+  EXPECT_EQ(check_user_name("").value(), "user");
+}
+
 TEST(Requests, Signals) {
   EXPECT_EQ(decode_signal(R"({"signal":"TERM"})").value(), 15u);
   EXPECT_EQ(decode_signal(R"({"signal":"SIGKILL"})").value(), 9u);

@@ -1,12 +1,14 @@
 // image/testing/crash_file.h - a file in memory whose host can lose power: crash() forgets what was not synced. Each unsynced
 // sector of 512 bytes (or page, for data files) then has its old or its new content, by a coin. Also fails on demand.
-// Thread: one. Not for production code.
+// Thread: any; a power failure only while nobody else uses it. Not for production code.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
+#include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <set>
 #include <vector>
@@ -21,24 +23,28 @@ class CrashInode {
  public:
   explicit CrashInode(uint64_t atom_bytes = 512) : atom_bytes_(atom_bytes) {}
 
-  uint64_t size() const { return size_; }
+  uint64_t size() const { const std::lock_guard lock(mutex_); return size_; }
   void write(uint64_t offset, std::span<const std::byte> data) {
+    const std::lock_guard lock(mutex_);
     size_ = std::max(size_, offset + data.size());
     for_atoms(offset, data.size(), [&](uint64_t atom, uint64_t within, uint64_t n, uint64_t done) {
       std::memcpy(dirty(atom).data() + within, data.data() + done, n);
     });
   }
   void punch(uint64_t offset, uint64_t length) {
+    const std::lock_guard lock(mutex_);
     if (offset >= size_) return;
     for_atoms(offset, std::min(length, size_ - offset), [&](uint64_t atom, uint64_t within, uint64_t n, uint64_t) {
       if (now_.contains(atom)) std::memset(dirty(atom).data() + within, 0, n);
     });
   }
   void resize(uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
     if (bytes < size_) punch(bytes, size_ - bytes);
     size_ = bytes;
   }
   void read(uint64_t offset, std::span<std::byte> out) const {
+    const std::lock_guard lock(mutex_);
     std::fill(out.begin(), out.end(), std::byte{0});
     if (offset >= size_) return;
     for_atoms(offset, std::min<uint64_t>(out.size(), size_ - offset), [&](uint64_t atom, uint64_t within, uint64_t n, uint64_t done) {
@@ -52,6 +58,7 @@ class CrashInode {
     return b;
   }
   void sync() {
+    const std::lock_guard lock(mutex_);
     for (const uint64_t atom : dirty_) durable_[atom] = now_[atom];
     dirty_.clear();
     durable_size_ = size_;
@@ -59,6 +66,7 @@ class CrashInode {
   }
   template <class Rng>
   void crash(Rng& rng) {
+    const std::lock_guard lock(mutex_);
     std::bernoulli_distribution coin(0.5);
     for (const uint64_t atom : dirty_) {
       if (coin(rng)) durable_[atom] = now_[atom];  // written back by chance
@@ -71,9 +79,9 @@ class CrashInode {
     std::erase_if(durable_, [&](const auto& entry) { return entry.first * atom_bytes_ >= size_; });
   }
 
-  unsigned syncs = 0;
-  int writes_before_failure = -1;  // >= 0: counts down, then every write fails with kNoSpace after half of it
-  bool fail_sync = false;
+  std::atomic<unsigned> syncs = 0;
+  std::atomic<int> writes_before_failure = -1;  // >= 0: counts down, then every write fails with kNoSpace after half of it
+  std::atomic<bool> fail_sync = false;
 
  private:
   template <class F>
@@ -92,6 +100,7 @@ class CrashInode {
     return bytes;
   }
   const uint64_t atom_bytes_;
+  mutable std::recursive_mutex mutex_;  // guards all below
   uint64_t size_ = 0, durable_size_ = 0;
   std::map<uint64_t, std::vector<std::byte>> now_, durable_;
   std::set<uint64_t> dirty_;

@@ -39,6 +39,8 @@ class VirtioDevice {
   // Called once, by the transport's constructor: the mutex that is held during every other call. A device's own threads and event
   // loop callbacks lock it before they touch the device, a queue or the context. It keeps its address over a fork.
   virtual void attach(std::mutex& device_mutex) { (void)device_mutex; }
+  // Called once, by the transport's destructor, without the mutex: no thread of the device may use mutex or context afterwards.
+  virtual void detach() {}
 
   virtual uint32_t device_id() const = 0;                     // VIRTIO_ID_*
   virtual uint64_t offered_features() const = 0;              // VIRTIO_F_VERSION_1 is added by the transport

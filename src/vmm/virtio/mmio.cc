@@ -32,7 +32,7 @@ MmioTransport::MmioTransport(const GuestMemory& memory, VirtioDevice& device, st
   device_.attach(mutex_);
 }
 
-MmioTransport::~MmioTransport() = default;
+MmioTransport::~MmioTransport() { device_.detach(); }
 
 uint64_t MmioTransport::offered() const { return device_.offered_features() | kTransportFeatures; }
 

@@ -44,17 +44,22 @@ BlockDevice::BlockDevice(image::BlockTarget& target, Options options)
       io_(kIoWorkers, [this](Job job) { run_io(std::move(job)); }),
       flush_(1, [this](Job job) { run_flush(std::move(job)); }) {}
 
-BlockDevice::~BlockDevice() {
-  if (mutex_) {
+BlockDevice::~BlockDevice() { detach(); }
+
+void BlockDevice::detach() {
+  if (!mutex_) return;
+  {
     const std::lock_guard lock(*mutex_);
     ending_ = true;
     active_ = false;
     generation_++;
     if (quiesced_) target_.release();
+    quiesced_ = false;
     changed_.notify_all();
   }
   flush_.stop();
   io_.stop();
+  mutex_ = nullptr;
 }
 
 uint64_t BlockDevice::offered_features() const {

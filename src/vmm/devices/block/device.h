@@ -39,6 +39,7 @@ class BlockDevice final : public VirtioDevice {
   ~BlockDevice() override;
 
   void attach(std::mutex& device_mutex) override { mutex_ = &device_mutex; }
+  void detach() override;
   uint32_t device_id() const override { return VIRTIO_ID_BLOCK; }
   uint64_t offered_features() const override;
   std::vector<uint16_t> queue_sizes() const override { return {kQueueSize}; }

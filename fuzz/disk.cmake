@@ -1,0 +1,2 @@
+ramet_fuzz(block_fuzz SRCS block_fuzz.cc LIBS ramet_block)
+ramet_fuzz(map_log_fuzz SRCS map_log_fuzz.cc LIBS ramet_image)

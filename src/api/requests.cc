@@ -185,7 +185,7 @@ Result<ExecRequest> decode_exec(std::string_view body) {
   if (command) out.options.shell = std::move(*command);
   if (argv) out.options.argv = std::move(*argv);
   if (cwd) out.options.cwd = std::move(*cwd);
-  out.options.user = user && !user->empty() ? std::move(*user) : kDefaultUser;
+  if (user) out.options.user = std::move(*user);
   if (term) out.options.term = std::move(*term);
   if (tag) out.options.tag = std::move(*tag);
   if (timeout) out.options.timeout_ms = std::max<uint64_t>(1, static_cast<uint64_t>(*timeout * 1000));
@@ -227,7 +227,7 @@ Result<MkdirRequest> decode_mkdir(std::string_view body) {
   if (mode) {
     TRY_ASSIGN(out.permissions, decode_mode(*mode));
   }
-  if (user && !user->empty()) out.user = std::move(*user);
+  if (user) out.user = std::move(*user);
   return out;
 }
 
@@ -240,7 +240,7 @@ Result<MoveRequest> decode_move(std::string_view body) {
   std::optional<std::string> user;
   r.string("user", &user, kMaxNameBytes);
   TRY(r.finish());
-  if (user && !user->empty()) out.user = std::move(*user);
+  if (user) out.user = std::move(*user);
   return out;
 }
 
@@ -293,7 +293,6 @@ Result<uint64_t> decode_offset(std::string_view text, std::string_view field) {
 }
 
 Result<std::string> check_user_name(std::string_view name) {
-  if (name.empty()) return std::string(kDefaultUser);
   if (name.size() <= kMaxNameBytes && name.find('\0') == std::string_view::npos) return std::string(name);
   return fail(ErrorKind::kInvalid, "`user` has " + std::to_string(name.size()) + " bytes or holds a NUL byte, the limit is 63");
 }

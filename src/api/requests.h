@@ -17,9 +17,6 @@ namespace ramet::api {
 inline constexpr int64_t kMaxTtlSeconds = 31'536'000;
 inline constexpr int64_t kMaxChildren = 100;  // the host may be configured to fewer
 
-// Who acts in the guest when the request does not say; root is asked for by name.
-inline constexpr const char* kDefaultUser = "user";
-
 struct ExecRequest {
   host::ExecOptions options;
   std::string stdin_bytes;  // written at once; then stdin is closed unless keep_stdin_open
@@ -31,11 +28,11 @@ struct MkdirRequest {
   std::string path;
   bool parents = false;
   uint32_t permissions = 0755;
-  std::string user = kDefaultUser;
+  std::string user;
 };
 struct MoveRequest {
   std::string from, to;
-  std::string user = kDefaultUser;
+  std::string user;
 };
 
 Result<host::CreateOptions> decode_create(std::string_view body);
@@ -57,7 +54,7 @@ Result<uint32_t> decode_pid(std::string_view text);
 Result<uint32_t> decode_signal_name(std::string_view text);
 // 0 when absent.
 Result<uint64_t> decode_offset(std::string_view text, std::string_view field);
-// kDefaultUser when empty.
+// Empty means the image's default user; the guest knows who that is.
 Result<std::string> check_user_name(std::string_view name);
 Status check_template_name(std::string_view name);
 Status check_idempotency_key(std::string_view key);

@@ -87,11 +87,11 @@ TEST(Requests, ExecLimitsAndContradictions) {
   EXPECT_EQ(decode_exec(R"({"command":"a","timeout_seconds":1.5})")->options.timeout_ms, 1500u);
 }
 
-TEST(Requests, RootMustBeAskedFor) {
-  EXPECT_EQ(decode_exec(R"({"command":"id"})")->options.user, "user");
+TEST(Requests, TheGuestChoosesTheUserUnlessOneIsNamed) {
+  EXPECT_EQ(decode_exec(R"({"command":"id"})")->options.user, "");
   EXPECT_EQ(decode_exec(R"({"command":"id","user":"root"})")->options.user, "root");
-  EXPECT_EQ(decode_mkdir(R"({"path":"/a","user":""})")->user, "user");
-  EXPECT_EQ(check_user_name("").value(), "user");
+  EXPECT_EQ(check_user_name("").value(), "");
+  EXPECT_FALSE(check_user_name(std::string(64, 'a')));
 }
 
 TEST(Requests, Signals) {

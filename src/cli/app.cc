@@ -86,7 +86,7 @@ void add_exec_options(CLI::App* command, ExecOptions& o) {
   command->add_flag("-t,--tty", o.terminal, "Give the command a terminal (and pass input on); without a command: the user's shell");
   command->add_option("-e,--env", o.env, "NAME=VALUE for the command; may be repeated")->allow_extra_args(false);
   command->add_option("-w,--cwd", o.cwd, "Start in this directory of the sandbox");
-  command->add_option("-u,--user", o.user, "Run as this user of the sandbox (default: user; `root` for root)");
+  command->add_option("-u,--user", o.user, "Run as this user of the sandbox (default: the one its image names; `root` for root)");
   command->add_option("--timeout", o.timeout, "End the command and its children after this time (90s, 15m)");
 }
 
@@ -131,7 +131,7 @@ void add_sandbox_commands(Line& line, CLI::App& app) {
                      Argument::kSandboxOrFile, [&line, &s] { return cmd_cp(s, line.copy); });
   cp->add_option("from", line.copy.from, "What")->required();
   cp->add_option("to", line.copy.to, "Where to")->required();
-  cp->add_option("-u,--user", line.copy.user, "Act as this user of the sandbox (default: user; `root` for root)");
+  cp->add_option("-u,--user", line.copy.user, "Act as this user of the sandbox (default: the one its image names; `root` for root)");
 
   CLI::App* fork = add(line, app, "fork", "Fork a running sandbox",
                        "The copies start with the RAM, processes and disk of this instant; the sandbox itself goes on. Their ids are printed.\n\n"

@@ -13,6 +13,13 @@
 
 namespace ramet::guest {
 
+// What a sanitizer may keep beside the program's own memory: its quarantine of freed blocks.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr uint64_t kSanitizerBytes = 512u << 20;
+#else
+inline constexpr uint64_t kSanitizerBytes = 0;
+#endif
+
 // Starts `ramet-guest --serve-unix` in a directory of its own; ends it in the destructor.
 class TestAgent {
  public:

@@ -45,6 +45,9 @@ int probe_kvm(const std::string& device, bool json) {
 int run_monitor(int bootstrap_fd) {
   keep_own_memory_small();
   vmm::ignore_child_exits();
+  // What leaked into us from whoever started us must not live on in generations of sandboxes.
+  const Status closed = vmm::close_all_but({0, 1, 2, bootstrap_fd});
+  if (!closed) log_warn(closed.error().to_string());
   Result<std::unique_ptr<vmm::EventLoop>> loop = vmm::EventLoop::create();
   if (!loop) {
     log_error(loop.error().to_string());

@@ -7,10 +7,36 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
 
 #include "base/child_process.h"
+#include "base/log.h"
 
 namespace ramet::vmm {
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
+void check_nothing_is_left(const std::vector<int>& keep) {
+  std::string left;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    std::error_code gone;  // the directory's own descriptor
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (gone || target.starts_with("/proc/") || std::binary_search(keep.begin(), keep.end(), fd)) continue;
+    left += " " + std::to_string(fd) + " (" + target + ")";
+  }
+  if (left.empty()) return;
+  log_error("a forked child would have inherited descriptors:" + left);
+  std::abort();
+}
+#else
+void check_nothing_is_left(const std::vector<int>&) {}
+#endif
+
+}  // namespace
 
 void ignore_child_exits() { ::signal(SIGCHLD, SIG_IGN); }
 
@@ -37,8 +63,9 @@ Result<Branch> branch() {
   return Branch{pid, *std::move(pidfd)};
 }
 
-Status keep_only(std::vector<int> keep) {
-  std::sort(keep.begin(), keep.end());
+namespace {
+
+Status close_gaps(const std::vector<int>& keep) {
   unsigned first = 0;
   const auto close_gap = [](unsigned from, unsigned to) -> Status {
     if (from > to) return {};
@@ -51,6 +78,19 @@ Status keep_only(std::vector<int> keep) {
     first = static_cast<unsigned>(fd) + 1;
   }
   return close_gap(first, UINT_MAX);
+}
+
+}  // namespace
+
+Status close_all_but(std::vector<int> keep) {
+  std::sort(keep.begin(), keep.end());
+  return close_gaps(keep);
+}
+
+Status keep_only(std::vector<int> keep) {
+  std::sort(keep.begin(), keep.end());
+  check_nothing_is_left(keep);
+  return close_gaps(keep);
 }
 
 }  // namespace ramet::vmm

@@ -4,7 +4,8 @@
 // Descriptors have one of three fates in a child. *Keep*: what all branches may share because nobody can change it (images, frozen
 // overlays, /dev/kvm, the log on standard error). *Replace*: what the child gets anew over its bootstrap socket (control socket,
 // console, overlay) or makes anew (event loop, VM). *Close*: everything else. The owners of the last two let go first, each by its
-// after_fork(); then keep_only() closes whatever is not on the list, so that a forgotten one cannot leak.
+// after_fork(); then keep_only() closes whatever is not on the list, so that a forgotten one cannot leak. A forgotten one is a bug all
+// the same (its owner would later close a number that belongs to somebody else by then): debug and sanitizer builds end on it.
 // Thread: single-threaded callers only; in the parent, with vCPUs standing and workers idle.
 #pragma once
 
@@ -29,6 +30,8 @@ struct Branch {
 Result<Branch> branch();
 
 // Closes every descriptor that is not in the list.   Errors: by errno.
+Status close_all_but(std::vector<int> keep);
+// The same for a child whose owners let go already; checks that they did (see above).
 Status keep_only(std::vector<int> keep);
 
 }  // namespace ramet::vmm

@@ -11,12 +11,12 @@ namespace {
 
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
-TEST(KeepOnly, ClosesEverythingElse) {
+TEST(CloseAllBut, ClosesEverythingElse) {
   const pid_t pid = ::fork();
   ASSERT_GE(pid, 0);
   if (pid == 0) {
     const int a = ::open("/dev/null", O_RDONLY), b = ::open("/dev/null", O_RDONLY), c = ::dup2(a, 900);
-    const bool done = keep_only({2, b, b, -1}).has_value();
+    const bool done = close_all_but({2, b, b, -1}).has_value();
     ::_exit(done && is_open(b) && is_open(2) && !is_open(a) && !is_open(c) && !is_open(0) ? 0 : 1);
   }
   int status = 1;

@@ -240,7 +240,9 @@ TEST_F(ForkTest, PausedMachineStandsStillAndGoesOn) {
   must(vm->control().pause(vm->patience()));
   while (vm->next_event(within(Milliseconds(200)))) {
   }
-  EXPECT_EQ(vm->next_event(within(Milliseconds(500))).error().kind(), ErrorKind::kTimeout);
+  const Result<vmm::Event> event = vm->next_event(within(Milliseconds(500)));
+  ASSERT_FALSE(event) << "the paused machine runs";
+  EXPECT_EQ(event.error().kind(), ErrorKind::kTimeout);
   must(vm->control().resume(vm->patience()));
   must(vm->wait_for_kind(kTick, within(kSoon)));
 }

@@ -76,7 +76,9 @@ TEST_P(HangTest, HangingGuestIsStillForkedAndEnded) {
   std::unique_ptr<Vm> vm = boot("hang");
   const uint32_t go = guests::word(kGo, GetParam());
   must(vm->push(std::span(&go, 1)));
-  EXPECT_EQ(vm->next_word(within(Milliseconds(300))).error().kind(), ErrorKind::kTimeout);
+  const Result<uint32_t> word = vm->next_word(within(Milliseconds(300)));
+  ASSERT_FALSE(word) << "the hanging guest says " << *word;
+  EXPECT_EQ(word.error().kind(), ErrorKind::kTimeout);
   std::unique_ptr<Vm> child = must(vm->fork_one());
   static_cast<void>(child->control().stop(child->patience()));  // the answer may be lost with the process
   EXPECT_TRUE(child->wait_gone(within(kSoon)));

@@ -23,8 +23,8 @@ void DebugPort::interrupt() {
 
 void DebugPort::resume() {
   const std::lock_guard lock(inbox_->mutex);
+  if (inbox_->interrupted && !inbox_->zero_read) inbox_->zero_owed = true;  // not on the first start: nobody was parked
   inbox_->interrupted = false;
-  inbox_->zero_owed = !inbox_->zero_read;
 }
 
 void DebugPort::after_fork() {

@@ -41,8 +41,8 @@ class DebugPort final : public BusDevice {
     std::condition_variable changed;
     std::deque<uint32_t> words;  // guarded by mutex, as is:
     bool interrupted = false;
-    bool zero_read = false;   // the guest's last access read 0: it knows
-    bool zero_owed = false;   // it was parked elsewhere and does not know yet
+    bool zero_read = false;  // the guest's last access read 0: it knows
+    bool zero_owed = false;  // it was parked elsewhere and does not know yet
   };
   uint32_t take();
 

@@ -52,6 +52,23 @@ TEST(DebugPort, ParkingEndsTheWaitWithZeroAndKeepsTheWords) {
   EXPECT_EQ(in(port), 4u);
 }
 
+TEST(DebugPort, FirstStartOwesNoZero) {
+  DebugPort port([](uint32_t) {});
+  port.push(std::vector<uint32_t>{4});
+  port.resume();
+  EXPECT_EQ(in(port), 4u);
+}
+
+TEST(DebugPort, ForkedChildIsOwedItsZeroAlsoAfterResume) {
+  DebugPort port([](uint32_t) {});
+  port.push(std::vector<uint32_t>{4});
+  port.interrupt();
+  port.after_fork();
+  port.resume();
+  EXPECT_EQ(in(port), 0u);
+  EXPECT_EQ(in(port), 4u);
+}
+
 TEST(DebugPort, GuestParkedElsewhereReadsOneZeroAfterwards) {
   DebugPort port([](uint32_t) {});
   port.push(std::vector<uint32_t>{4});

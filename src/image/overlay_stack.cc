@@ -367,7 +367,12 @@ void OverlayStack::prune_frozen() {
 
 // Forgets everything about the top but the map.
 void OverlayStack::drop_writable() {
-  if (current_ != kBaseSlot) slots_[current_].reset();
+  if (current_ != kBaseSlot) {
+    // Closed here and not by the last owner: a flush in progress, or in a child what is left of the parent's, may own it as well.
+    slots_[current_]->data->drop_writer();
+    slots_[current_]->log->drop_writer();
+    slots_[current_].reset();
+  }
   current_ = kBaseSlot;
   log_.reset();
   header_synced_ = log_dirty_ = touched_ = false;

@@ -53,7 +53,7 @@ void BlockDevice::detach() {
     ending_ = true;
     active_ = false;
     generation_++;
-    if (quiesced_) target_.release();
+    if (quiesced_) release_all();
     quiesced_ = false;
     changed_.notify_all();
   }
@@ -266,15 +266,23 @@ Status BlockDevice::quiesce(Deadline deadline) {
     changed_.notify_all();
     return fail(ErrorKind::kTimeout, "disk " + options_.id + " has " + std::to_string(in_flight_) + " transfers in flight");
   }
+  io_.hold();
+  flush_.hold();
   target_.hold();
   return {};
 }
 
 void BlockDevice::resume() {
-  if (quiesced_) target_.release();
+  if (quiesced_) release_all();
   quiesced_ = false;
   changed_.notify_all();
   if (reissue_on_resume_) reissue_flushes();
+}
+
+void BlockDevice::release_all() {
+  target_.release();
+  flush_.release();
+  io_.release();
 }
 
 void BlockDevice::reissue_flushes() {

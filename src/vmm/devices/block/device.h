@@ -83,6 +83,7 @@ class BlockDevice final : public VirtioDevice {
   void finish(BlockRequest& request, uint8_t status);
   void notify_guest();
   void reissue_flushes();
+  void release_all();
 
   image::BlockTarget& target_;
   const Options options_;

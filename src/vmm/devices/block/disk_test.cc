@@ -48,6 +48,7 @@ class DiskFork : public ::testing::Test {
 };
 
 Deadline late() { return deadline_after(std::chrono::seconds(10)); }
+constexpr int kForks = 150;  // enough to meet a worker that takes its job at that instant
 
 // Descriptors of this process that are open for writing a file whose name ends so.
 int writers_of(const std::string& name) {
@@ -117,7 +118,7 @@ TEST_F(DiskFork, AnyMomentOfAFlushIsAGoodMomentToFork) {
   std::unique_ptr<Disk> d = disk(overlay("a"));
   BlockGuestFake guest(d->device());
   guest.start();
-  for (int round = 0; round < 60; round++) {
+  for (int round = 0; round < kForks; round++) {
     guest.start();
     const char mark = static_cast<char>('A' + round % 26);
     for (uint64_t b = 0; b < 20; b++) ASSERT_EQ(guest.write_block(b * 7, mark), 0);

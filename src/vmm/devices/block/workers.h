@@ -1,7 +1,8 @@
 // vmm/devices/block/workers.h - a small pool of threads for jobs that sleep in system calls. Threads start when there is work for
 // them and stay until the pool ends. Jobs begin in the order given. Not here: what a job does.
 //
-// Fork: a child inherits the pool's memory but none of its threads; after_fork() gives it an empty pool that starts threads anew.
+// Fork: between hold() and release() no thread takes a job, so the queue does not change in the middle of a fork(2). A child inherits
+// the pool's memory but none of its threads; after_fork() gives it an empty, still held pool that starts threads anew.
 // pthread_t and not std::thread, whose destructor would end the child.
 // Thread: submit() from any thread. Owner: the block device. Stop path: the destructor runs what was submitted, then joins.
 #pragma once
@@ -39,12 +40,23 @@ class WorkerPool {
     return true;
   }
 
+  void hold() {
+    const std::lock_guard lock(mutex_);
+    held_ = true;
+  }
+  void release() {
+    const std::lock_guard lock(mutex_);
+    held_ = false;
+    wake_.notify_all();
+  }
+
   // Runs what is queued, then ends the threads. submit() may start them again.
   void stop() {
     std::vector<pthread_t> threads;
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
+      held_ = false;
       wake_.notify_all();
       threads.swap(threads_);
     }
@@ -89,7 +101,7 @@ class WorkerPool {
     std::unique_lock lock(mutex_);
     for (;;) {
       idle_++;
-      wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+      wake_.wait(lock, [this] { return !held_ && (stopping_ || !jobs_.empty()); });
       idle_--;
       if (jobs_.empty()) return;
       Job job = std::move(jobs_.front());
@@ -107,6 +119,7 @@ class WorkerPool {
   std::vector<pthread_t> threads_;
   std::deque<Job> jobs_;
   size_t idle_ = 0;
+  bool held_ = false;
   bool stopping_ = false;
 };
 

@@ -85,6 +85,7 @@ void Monitor::set_machine_going() {
 }
 
 Status Monitor::pause() {
+  if (machine_->standing() && !paused_) return fail(ErrorKind::kConflict, "the machine does not run");  // a zygote, or not committed
   TRY(machine_->stand_still(deadline_after(kPauseLimit)));
   paused_ = true;
   return {};

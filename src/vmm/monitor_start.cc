@@ -44,6 +44,7 @@ Status Monitor::build_from(const Bootstrap& bootstrap, control::ReceivedFds& fds
   log_init("ramet-vmm", sandbox_id_, LogLevel::kInfo);
   TRY_ASSIGN(UniqueFd kvm, fds.take(bootstrap.kvm_fd(), "kvm"));
   TRY_ASSIGN(UniqueFd listener, fds.take(bootstrap.listen_fd(), "listen"));
+  TRY(server_.listen(std::move(listener)));  // nobody is served before run()
   Machine::Parts parts;
   TRY_ASSIGN(parts.console, fds.take_optional(bootstrap.console_fd(), "console"));
   TRY_ASSIGN(parts.disk, open_disk(bootstrap, fds));
@@ -56,7 +57,7 @@ Status Monitor::build_from(const Bootstrap& bootstrap, control::ReceivedFds& fds
     TRY(build_from_image(bootstrap, fds, std::move(parts)));
   else
     return fail(ErrorKind::kInvalid, "bootstrap names neither a kernel nor an image");
-  return server_.listen(std::move(listener));
+  return {};
 }
 
 Status Monitor::discover_msrs() {

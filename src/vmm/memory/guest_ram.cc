@@ -11,7 +11,7 @@
 namespace ramet::vmm {
 namespace {
 
-constexpr uint64_t kPage = 4096;
+constexpr int kMadvPopulateWrite = 23;  // MADV_POPULATE_WRITE
 
 bool all_zero(std::span<const std::byte> bytes) {
   // Every byte equals its neighbour and the first is zero: memcmp runs at memory speed.
@@ -127,7 +127,10 @@ Status GuestRam::rebase_piece(const RamPiece& piece, const PageMap& pages) const
   TRY(map_piece(piece, room.base));
   TRY(pages.for_each_anonymous(bytes_of(piece), [&](std::span<std::byte> run) {
     if (piece.anonymous && all_zero(run)) return;
-    std::memcpy(room.base + (run.data() - (base() + piece.offset)), run.data(), run.size());
+    std::byte* const to = room.base + (run.data() - (base() + piece.offset));
+    // All faults of the run in one call; kernels before 5.14 take them one by one.
+    static_cast<void>(::madvise(to, run.size(), kMadvPopulateWrite));
+    std::memcpy(to, run.data(), run.size());
   }));
   // Safety: moves page tables only; the old mapping of the piece goes away in the same step.
   if (::mremap(room.base, piece.length, piece.length, MREMAP_MAYMOVE | MREMAP_FIXED, base() + piece.offset) == MAP_FAILED)

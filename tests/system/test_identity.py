@@ -1,15 +1,16 @@
 """No two branches of a fork are the same machine to the outside: names, random numbers, time."""
 
 import json
-import os
 import time
 
 import pytest
 
 from client import deleting
+from effort import effort
 
-FORKS = int(os.environ.get("RAMET_IDENTITY_FORKS", "50"))
-STANDSTILL_SECONDS = int(os.environ.get("RAMET_STANDSTILL_SECONDS", "60"))  # `make soak`: 300
+FORKS = effort("IDENTITY_FORKS", full=50, short=6)
+TIMER_FORKS = effort("TIMER_FORKS", full=50, short=8)
+STANDSTILL_SECONDS = effort("STANDSTILL_SECONDS", full=300, short=20)
 GENERATION_LINE = "sudo dmesg | grep -c 'crng reseeded due to virtual machine fork' || true"
 
 # Draws 128-bit numbers without pause, one process per CPU, each with the time before and after. A number that two branches share was
@@ -120,7 +121,7 @@ def clock_error(sandbox):
 def test_clock_source_and_timers_survive_many_forks(sandbox):
     assert sandbox.run("cat /sys/devices/system/clocksource/clocksource0/current_clocksource") == "kvm-clock"
     timer = "import time; a = time.monotonic(); time.sleep(1); print(time.monotonic() - a)"
-    for round_number in range(FORKS):
+    for round_number in range(TIMER_FORKS):
         sandbox.start(f"python3 -c '{timer}' > slept.new && mv slept.new slept.{round_number}")
         sandbox.wait_for("pgrep -f time.sleep")
         [child], _ = sandbox.fork(1)

@@ -3,7 +3,6 @@
 import concurrent.futures
 import hashlib
 import json
-import os
 import random
 import re
 import threading
@@ -12,9 +11,10 @@ import time
 import pytest
 
 from client import deleting
+from effort import effort
 
-BIG_FILE_MIB = int(os.environ.get("RAMET_BIG_FILE_MIB", "1024"))
-GENERATIONS = int(os.environ.get("RAMET_VSOCK_GENERATIONS", "100"))
+BIG_FILE_MIB = effort("BIG_FILE_MIB", full=1024, short=32)
+GENERATIONS = effort("VSOCK_GENERATIONS", full=100, short=25)
 MIB = 1 << 20
 
 

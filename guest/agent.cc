@@ -38,7 +38,8 @@ Agent::Agent(Reactor& reactor, UniqueFd listener, Options options)
       generation_(reactor),
       freezer_(reactor, options_.users, generation_),
       fs_freezer_(reactor, workers_),
-      processes_(reactor, options_.users) {
+      processes_(reactor, options_.users),
+      hosts_file_needed_(options_.owns_machine && !name_service_knows_host()) {
   listener_watch_ = reactor_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { on_accept(); });
   generation_.set_on_change([this] {
     if (on_vmgenid_) std::exchange(on_vmgenid_, nullptr)();
@@ -94,7 +95,8 @@ void Agent::on_frame(Session& session, std::string_view message) {
   const int size = static_cast<int>(message.size());
   if (session.requested) {
     abi::Input input;
-    if (!input.ParseFromArray(message.data(), size)) return answer_status(session, fail(ErrorKind::kInvalid, "a frame is not an Input message"));
+    if (!input.ParseFromArray(message.data(), size))
+      return answer_status(session, fail(ErrorKind::kInvalid, "a frame is not an Input message"));
     if (session.operation) session.operation->on_input(input);
     return;
   }
@@ -139,21 +141,34 @@ void Agent::dispatch(Session& session, const abi::Request& r) {
     case abi::Request::kProcesses:
       *event.mutable_result()->mutable_processes() = processes_.list();
       return answer(session, std::move(event));
-    case abi::Request::kIdentify: return identify(session, r.identify());
-    case abi::Request::kFreeze: return freeze(session, r.freeze());
-    case abi::Request::kThaw: return answer_status(session, freezer_.thaw());
-    case abi::Request::kShutdown: return shut_down(session, r.shutdown());
-    case abi::Request::kExec: return exec(session, r.exec());
-    case abi::Request::kAttach: return attach(session, r.attach());
-    case abi::Request::kSignal: return signal(session, r.signal());
-    case abi::Request::kWriteStdin: return write_stdin(session, r.write_stdin());
-    case abi::Request::kResize: return resize(session, r.resize());
-    case abi::Request::kFreezeFs: return freeze_fs(session, r.freeze_fs());
+    case abi::Request::kIdentify:
+      return identify(session, r.identify());
+    case abi::Request::kFreeze:
+      return freeze(session, r.freeze());
+    case abi::Request::kThaw:
+      return answer_status(session, freezer_.thaw());
+    case abi::Request::kShutdown:
+      return shut_down(session, r.shutdown());
+    case abi::Request::kExec:
+      return exec(session, r.exec());
+    case abi::Request::kAttach:
+      return attach(session, r.attach());
+    case abi::Request::kSignal:
+      return signal(session, r.signal());
+    case abi::Request::kWriteStdin:
+      return write_stdin(session, r.write_stdin());
+    case abi::Request::kResize:
+      return resize(session, r.resize());
+    case abi::Request::kFreezeFs:
+      return freeze_fs(session, r.freeze_fs());
     case abi::Request::kThawFs:
-      return fs_freezer_.thaw([this, id = session.id](const Status& s) { answer_later(id, s ? success_event() : result_event(s.error())); });
-    case abi::Request::kSyncFs: return run_disk_worker(session, sync_file_systems);
+      return fs_freezer_.thaw(
+          [this, id = session.id](const Status& s) { answer_later(id, s ? success_event() : result_event(s.error())); });
+    case abi::Request::kSyncFs:
+      return run_disk_worker(session, sync_file_systems);
     case abi::Request::kDropCaches:
-      if (!options_.owns_machine) return answer_status(session, fail(ErrorKind::kUnsupported, "this agent does not own a machine"));
+      if (!options_.owns_machine)
+        return answer_status(session, fail(ErrorKind::kUnsupported, "this agent does not own a machine"));
       return run_disk_worker(session, drop_caches);
     case abi::Request::kRead:
     case abi::Request::kWrite:
@@ -162,8 +177,10 @@ void Agent::dispatch(Session& session, const abi::Request& r) {
     case abi::Request::kMkdir:
     case abi::Request::kMove:
     case abi::Request::kRemove:
-    case abi::Request::kPortConnect: return run_worker(session, r);
-    case abi::Request::OP_NOT_SET: break;
+    case abi::Request::kPortConnect:
+      return run_worker(session, r);
+    case abi::Request::OP_NOT_SET:
+      break;
   }
   answer_status(session, fail(ErrorKind::kUnsupported, "a request this agent does not know"));
 }
@@ -187,7 +204,8 @@ void Agent::attach(Session& session, const abi::Attach& request) {
 
 void Agent::signal(Session& session, const abi::SendSignal& request) {
   if (request.signal() == 0 || request.signal() > 64)
-    return answer_status(session, fail(ErrorKind::kInvalid, "signal " + std::to_string(request.signal()) + " is not between 1 and 64"));
+    return answer_status(session,
+                         fail(ErrorKind::kInvalid, "signal " + std::to_string(request.signal()) + " is not between 1 and 64"));
   const Result<std::shared_ptr<Process>> process = processes_.find(request.pid());
   if (!process) return answer_status(session, tl::unexpected<Error>(process.error()));
   answer_status(session, (*process)->signal(static_cast<int>(request.signal()), request.leader_only()));
@@ -197,8 +215,10 @@ void Agent::write_stdin(Session& session, const abi::WriteStdin& request) {
   const Result<std::shared_ptr<Process>> process = processes_.find(request.pid());
   if (!process) return answer_status(session, tl::unexpected<Error>(process.error()));
   if ((*process)->stdin_backlog() > kMaxStdinBacklog)
-    return answer_status(session, fail(ErrorKind::kNoMemory, "process " + std::to_string(request.pid()) + " does not read its input; try later"));
-  if (const Status queued = (*process)->write_stdin(request.bytes(), request.eof()); !queued) return answer_status(session, queued);
+    return answer_status(session, fail(ErrorKind::kNoMemory,
+                                       "process " + std::to_string(request.pid()) + " does not read its input; try later"));
+  if (const Status queued = (*process)->write_stdin(request.bytes(), request.eof()); !queued)
+    return answer_status(session, queued);
   (*process)->when_stdin_drained([this, id = session.id] { answer_later(id, success_event()); });
 }
 
@@ -238,11 +258,12 @@ void Agent::finish_identify(uint64_t id, const abi::Identify& request, Monotonic
   done.set_crng_reseeded(true);
   done.set_vmgenid_changes(generation_.changes());
   done.set_vmgenid_seen(generation_.changes() != identified_generation_);
-  if (const Status applied = apply_identity(request, MonotonicClock::now() - began_at, done); !applied) return answer_later(id, result_event(applied.error()));
+  if (const Status applied = apply_identity(request, MonotonicClock::now() - began_at, done); !applied)
+    return answer_later(id, result_event(applied.error()));
   if (!request.sandbox_id().empty()) sandbox_id_ = request.sandbox_id();
   identified_++;
   identified_generation_ = generation_.changes();
-  if (!request.hostname().empty())
+  if (hosts_file_needed_ && !request.hostname().empty())
     (void)workers_.start(-1, [name = request.hostname()](int) { return update_hosts_file(name); }).has_value();
   if (request.thaw()) {
     if (const Status thawed = freezer_.thaw(); !thawed) return answer_later(id, result_event(thawed.error()));
@@ -254,17 +275,19 @@ void Agent::finish_identify(uint64_t id, const abi::Identify& request, Monotonic
 
 void Agent::freeze(Session& session, const abi::Freeze& request) {
   session.on_abandoned = [this] { (void)freezer_.thaw().has_value(); };
-  freezer_.freeze(milliseconds_or(request.deadline_ms(), kDefaultFreezeMs), [this, id = session.id](const Result<Nanoseconds>& took) {
-    if (!took) return answer_later(id, result_event(took.error()));
-    abi::Event event = success_event();
-    event.mutable_result()->mutable_frozen()->set_took_us(microseconds(*took));
-    answer_later(id, std::move(event));
-  });
+  freezer_.freeze(milliseconds_or(request.deadline_ms(), kDefaultFreezeMs),
+                  [this, id = session.id](const Result<Nanoseconds>& took) {
+                    if (!took) return answer_later(id, result_event(took.error()));
+                    abi::Event event = success_event();
+                    event.mutable_result()->mutable_frozen()->set_took_us(microseconds(*took));
+                    answer_later(id, std::move(event));
+                  });
 }
 
 void Agent::freeze_fs(Session& session, const abi::FreezeFs& request) {
   if (!options_.owns_machine) return answer_status(session, fail(ErrorKind::kUnsupported, "this agent does not own a machine"));
-  fs_freezer_.freeze(milliseconds_or(request.deadline_ms(), kDefaultFsFreezeMs), milliseconds_or(request.hold_ms(), kDefaultFsHoldMs),
+  fs_freezer_.freeze(milliseconds_or(request.deadline_ms(), kDefaultFsFreezeMs),
+                     milliseconds_or(request.hold_ms(), kDefaultFsHoldMs),
                      [this, id = session.id](const Result<Nanoseconds>& took) {
                        if (!took) return answer_later(id, result_event(took.error()));
                        abi::Event event = success_event();
@@ -277,7 +300,8 @@ void Agent::shut_down(Session& session, const abi::Shutdown& request) {
   answer_status(session, {});
   const Nanoseconds grace = milliseconds_or(request.grace_ms(), kDefaultGraceMs);
   // A moment for the answer to leave.
-  shutdown_timer_ = reactor_.after(Milliseconds(20), [this, reboot = request.reboot(), grace] { options_.on_shutdown(reboot, grace); });
+  shutdown_timer_ =
+      reactor_.after(Milliseconds(20), [this, reboot = request.reboot(), grace] { options_.on_shutdown(reboot, grace); });
 }
 
 // ---- workers -----------------------------------------------------------------------------------------------------------
@@ -295,9 +319,11 @@ void Agent::run_worker(Session& session, const abi::Request& request) {
 }
 
 void Agent::run_disk_worker(Session& session, int (*body)()) {
-  const Status started = workers_.start(-1, [body](int) { return body(); }, [this, id = session.id](int err) {
-    answer_later(id, err == 0 ? success_event() : result_event(fail_errno("disk operation", err).value()));
-  });
+  const Status started = workers_.start(
+      -1, [body](int) { return body(); },
+      [this, id = session.id](int err) {
+        answer_later(id, err == 0 ? success_event() : result_event(fail_errno("disk operation", err).value()));
+      });
   if (!started) answer_status(session, started);
 }
 

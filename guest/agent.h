@@ -1,6 +1,6 @@
-// guest/agent.h - serves the host: accepts connections, decodes one request from each, runs it, answers. Everything that may wait
-// is either an event of the reactor or a worker process.
-// Not here: the operations themselves (follow, freezer, identity, files/ ...). Thread: the reactor's. Lives as long as the process.
+// guest/agent.h - serves the host: accepts connections, decodes one request from each, runs it, answers. Everything that may
+// wait is either an event of the reactor or a worker process. Not here: the operations themselves (follow, freezer, identity,
+// files/ ...). Thread: the reactor's. Lives as long as the process.
 #pragma once
 
 #include <map>
@@ -67,6 +67,7 @@ class Agent {
   uint64_t next_session_ = 1;
   std::map<uint64_t, Session> sessions_;
 
+  const bool hosts_file_needed_;  // looked up once: a birth should not wait for the disk
   std::string sandbox_id_;
   uint64_t identified_ = 0;
   uint32_t identified_generation_ = 0;

@@ -13,9 +13,9 @@ namespace ramet::guest {
 namespace {
 
 constexpr uint64_t kMiB = 1u << 20;
-constexpr uint64_t kAgentMemoryBytes = 16 * kMiB;   // memory.min: never reclaimed below
-constexpr uint64_t kMinHeadroomBytes = 24 * kMiB;   // of the machine's memory that users cannot take
-constexpr uint64_t kHeadroomTasks = 512;            // of the machine's tasks that users cannot take
+constexpr uint64_t kAgentMemoryBytes = 16 * kMiB;  // memory.min: never reclaimed below
+constexpr uint64_t kMinHeadroomBytes = 24 * kMiB;  // of the machine's memory that users cannot take
+constexpr uint64_t kHeadroomTasks = 512;           // of the machine's tasks that users cannot take
 
 Status write_control(const std::string& path, const std::string& value) {
   TRY_ASSIGN(const UniqueFd file, open_file(path, O_WRONLY));
@@ -41,7 +41,8 @@ uint64_t user_memory_max() {
 }
 
 uint64_t user_pids_max() {
-  const uint64_t tasks = std::min(read_number("/proc/sys/kernel/threads-max", 4096), read_number("/proc/sys/kernel/pid_max", 32768));
+  const uint64_t tasks =
+      std::min(read_number("/proc/sys/kernel/threads-max", 4096), read_number("/proc/sys/kernel/pid_max", 32768));
   return tasks > 2 * kHeadroomTasks ? tasks - kHeadroomTasks : tasks / 2;
 }
 

@@ -96,7 +96,10 @@ TEST_F(Cgroup, FrozenTasksStandStillUntilThawed) {
   EXPECT_FALSE(simple([](abi::Request& r) { r.mutable_thaw(); }).result.has_error());
   std::this_thread::sleep_for(200ms);
   EXPECT_GT(fs::file_size(counter), before);
-  simple([pid](abi::Request& r) { r.mutable_signal()->set_pid(pid); r.mutable_signal()->set_signal(SIGKILL); });
+  simple([pid](abi::Request& r) {
+    r.mutable_signal()->set_pid(pid);
+    r.mutable_signal()->set_signal(SIGKILL);
+  });
 }
 
 TEST_F(Cgroup, CommandStartedWhileFrozenWaitsAndTheAgentDoesNot) {

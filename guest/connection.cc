@@ -98,9 +98,7 @@ void Connection::flush() {
   update_watch();
 }
 
-void Connection::update_watch() {
-  watch_.set_events((reading_ ? EPOLLIN : 0u) | (backlog() > 0 ? EPOLLOUT : 0u));
-}
+void Connection::update_watch() { watch_.set_events((reading_ ? EPOLLIN : 0u) | (backlog() > 0 ? EPOLLOUT : 0u)); }
 
 void Connection::close(bool reset) {
   if (closed_) return;

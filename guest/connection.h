@@ -33,8 +33,8 @@ class Connection {
   void finish();
   bool finishing() const { return finishing_; }
 
-  // For a worker that takes the stream over: its descriptor and what was read but not handed out. After abandon() the connection
-  // is dead here, without callbacks; whoever has a duplicate of the descriptor goes on.
+  // For a worker that takes the stream over: its descriptor and what was read but not handed out. After abandon() the
+  // connection is dead here, without callbacks; whoever has a duplicate of the descriptor goes on.
   int fd() const { return fd_.get(); }
   const abi::FrameBuffer& input() const { return in_; }
   void abandon();

@@ -43,7 +43,9 @@ class Files : public testing::Test {
     for (int i = 0; i < 200 && agent_.children() > 0; i++) std::this_thread::sleep_for(10ms);
     return agent_.children() == 0;
   }
-  size_t entries() const { return static_cast<size_t>(std::distance(fs::directory_iterator(agent_.dir()), fs::directory_iterator{})); }
+  size_t entries() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(agent_.dir()), fs::directory_iterator{}));
+  }
 
   TestAgent agent_;
 };
@@ -254,8 +256,8 @@ TEST_F(Files, MakesMovesAndRemoves) {
 
 TEST_F(Files, RemovesAVeryDeepTreeAndLeavesLinkTargets) {
   write("outside", "kept");
-  ASSERT_EQ(::system(("cd " + agent_.dir() + " && mkdir deep && cd deep && for i in $(seq 600); do mkdir d; ln -s " + path("outside") +
-                      " l; cd -P d; done")
+  ASSERT_EQ(::system(("cd " + agent_.dir() + " && mkdir deep && cd deep && for i in $(seq 600); do mkdir d; ln -s " +
+                      path("outside") + " l; cd -P d; done")
                          .c_str()),
             0);
   abi::Request remove;
@@ -302,7 +304,8 @@ TEST_F(Files, PortCarriesBytesBothWays) {
   std::thread echo([&] {
     const UniqueFd s(::accept(listener.get(), nullptr, nullptr));
     char buffer[4096];
-    for (ssize_t n; (n = ::read(s.get(), buffer, sizeof buffer)) > 0;) (void)write_all(s.get(), as_bytes({buffer, static_cast<size_t>(n)})).has_value();
+    for (ssize_t n; (n = ::read(s.get(), buffer, sizeof buffer)) > 0;)
+      (void)write_all(s.get(), as_bytes({buffer, static_cast<size_t>(n)})).has_value();
   });
   abi::Request request;
   request.mutable_port_connect()->set_port(ntohs(address.sin_port));

@@ -49,7 +49,8 @@ void Follow::send_output() {
     if (!slice) break;
     consumed = true;
     const uint64_t wanted_from = slice->fd == 2 ? from_.stderr_offset : from_.stdout_offset;
-    const uint64_t skip = wanted_from > slice->offset ? std::min<uint64_t>(wanted_from - slice->offset, slice->bytes.size()) : 0;
+    const uint64_t skip =
+        wanted_from > slice->offset ? std::min<uint64_t>(wanted_from - slice->offset, slice->bytes.size()) : 0;
     if (skip == slice->bytes.size()) continue;
     abi::Event event;
     abi::Output* output = event.mutable_output();
@@ -77,7 +78,8 @@ void Follow::send_end() {
 void Follow::on_input(const abi::Input& input) {
   switch (input.kind_case()) {
     case abi::Input::kSignal:
-      if (input.signal() > 0 && input.signal() <= 64) (void)process_->signal(static_cast<int>(input.signal()), false).has_value();
+      if (input.signal() > 0 && input.signal() <= 64)
+        (void)process_->signal(static_cast<int>(input.signal()), false).has_value();
       return;
     case abi::Input::kResize:
       (void)process_->resize(input.resize()).has_value();

@@ -1,6 +1,6 @@
-// guest/follow.h - Exec and Attach from the connection's side: sends Started, replays and streams output at the pace of the host,
-// feeds input, ends with Exit. Several connections may follow one command.
-// Not here: the command (process.h). Thread: the reactor's.
+// guest/follow.h - Exec and Attach from the connection's side: sends Started, replays and streams output at the pace of the
+// host, feeds input, ends with Exit. Several connections may follow one command. Not here: the command (process.h). Thread: the
+// reactor's.
 #pragma once
 
 #include <memory>

@@ -22,7 +22,8 @@ int root_ioctl(unsigned long request) {
 
 void FsFreezer::freeze(Nanoseconds deadline, Nanoseconds hold, Done done) {
   if (state_ != State::kThawed) return done(fail(ErrorKind::kConflict, "the file system is being frozen or frozen already"));
-  const Status started = workers_.start(-1, [](int) { return root_ioctl(FIFREEZE); }, [this, hold](int err) { on_frozen(err, hold); });
+  const Status started = workers_.start(
+      -1, [](int) { return root_ioctl(FIFREEZE); }, [this, hold](int err) { on_frozen(err, hold); });
   if (!started) return done(tl::unexpected<Error>(started.error()));
   state_ = State::kFreezing;
   done_ = std::move(done);
@@ -53,14 +54,18 @@ void FsFreezer::answer(Result<Nanoseconds> outcome) {
 }
 
 void FsFreezer::thaw(std::function<void(Status)> done) {
-  const auto reply = [done](Status status) { if (done) done(std::move(status)); };
+  const auto reply = [done](Status status) {
+    if (done) done(std::move(status));
+  };
   if (state_ == State::kThawed) return reply({});
   if (state_ != State::kFrozen) return reply(fail(ErrorKind::kConflict, "the file system is being frozen"));
   timer_.cancel();
-  const Status started = workers_.start(-1, [](int) { return root_ioctl(FITHAW); }, [this, reply](int err) {
-    if (err == 0 || err == EINVAL) state_ = State::kThawed;  // EINVAL: somebody in the guest was faster
-    reply(state_ == State::kThawed ? Status() : fail_errno("thaw the file system", err));
-  });
+  const Status started = workers_.start(
+      -1, [](int) { return root_ioctl(FITHAW); },
+      [this, reply](int err) {
+        if (err == 0 || err == EINVAL) state_ = State::kThawed;  // EINVAL: somebody in the guest was faster
+        reply(state_ == State::kThawed ? Status() : fail_errno("thaw the file system", err));
+      });
   if (started) return;
   timer_ = reactor_.after(Milliseconds(100), [this] { thaw({}); });
   reply(started);
@@ -73,7 +78,8 @@ int sync_file_systems() {
 
 int drop_caches() {
   ::sync();
-  for (const auto& [path, value] : {std::pair("/proc/sys/vm/drop_caches", "3"), std::pair("/proc/sys/vm/compact_memory", "1")}) {
+  for (const auto& [path, value] :
+       {std::pair("/proc/sys/vm/drop_caches", "3"), std::pair("/proc/sys/vm/compact_memory", "1")}) {
     const Result<UniqueFd> file = open_file(path, O_WRONLY);
     if (!file) return file.error().err();
     if (!write_all(file->get(), as_bytes(value))) return EIO;

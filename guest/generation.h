@@ -1,8 +1,8 @@
 // guest/generation.h - has this machine become another one? The kernel's vmgenid driver reseeds the random numbers when the VM
 // generation changes and then logs it; we count those lines of /dev/kmsg. Lines lost to an overrun count as a change.
-// The log, because kernels up to 6.12 and beyond tell user space in no other way: the uevent once proposed was withdrawn. A user
-// cannot forge the line: what is written to /dev/kmsg never has the kernel's facility.
-// Not here: what to do about it (freezer.h, identity.h). Thread: the reactor's.
+// The log, because kernels up to 6.12 and beyond tell user space in no other way: the uevent once proposed was withdrawn. A
+// user cannot forge the line: what is written to /dev/kmsg never has the kernel's facility. Not here: what to do about it
+// (freezer.h, identity.h). Thread: the reactor's.
 #pragma once
 
 #include <cstdint>

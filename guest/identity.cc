@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -37,11 +38,6 @@ Status set_wall_clock(int64_t wanted_ns, abi::Identified& done) {
   if (::clock_settime(CLOCK_REALTIME, &ts) < 0) return fail_errno("set the wall clock");
   done.set_clock_stepped(true);
   return {};
-}
-
-bool name_service_knows_host() {
-  const Result<std::string> switches = read_file("/etc/nsswitch.conf", 64u << 10);
-  return switches && switches->find("myhostname") != std::string::npos;
 }
 
 }  // namespace
@@ -87,9 +83,13 @@ Status apply_identity(const abi::Identify& request, Nanoseconds age, abi::Identi
   return {};
 }
 
+bool name_service_knows_host() {
+  const Result<std::string> switches = read_file("/etc/nsswitch.conf", 64u << 10);
+  return switches && switches->find("myhostname") != std::string::npos;
+}
+
 int update_hosts_file(const std::string& hostname) {
   constexpr std::string_view kMark = "  # set by ramet";
-  if (name_service_knows_host()) return 0;
   const Result<std::string> hosts = read_file("/etc/hosts", 1u << 20);
   std::string kept;
   std::string_view rest = hosts ? std::string_view(*hosts) : "127.0.0.1 localhost\n::1 localhost ip6-localhost\n";
@@ -99,7 +99,12 @@ int update_hosts_file(const std::string& hostname) {
     if (!line.ends_with(kMark)) kept.append(line).append("\n");
   }
   kept.append("127.0.1.1 ").append(hostname).append(kMark).append("\n");
-  return replace_file("/etc/hosts", kept) ? 0 : 1;
+  if (hosts && kept == *hosts) return 0;
+  // Not synced: a name need not survive a crash, and a flush at every birth would cost every fork a write.
+  const std::string temporary = "/etc/.hosts.ramet";
+  const Result<UniqueFd> file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  if (!file || !write_all(file->get(), as_bytes(kept))) return 1;
+  return ::rename(temporary.c_str(), "/etc/hosts") == 0 ? 0 : 1;
 }
 
 }  // namespace ramet::guest

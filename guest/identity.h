@@ -22,7 +22,9 @@ Status reseed(const std::string& entropy);
 // `age`: how long ago the request came, so that its wall clock is still right.
 Status apply_identity(const abi::Identify& request, Nanoseconds age, abi::Identified& done);
 
-// Makes the host name resolvable where no name service does it. Blocks: for a worker.
+// Whether a name service of the image (libnss-myhostname) resolves the host name whatever it is.
+bool name_service_knows_host();
+// Makes the host name resolvable where no name service does. Blocks: for a worker.
 int update_hosts_file(const std::string& hostname);
 
 }  // namespace ramet::guest

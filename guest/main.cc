@@ -47,8 +47,10 @@ int serve_unix(const char* path, const char* cgroup) {
 }
 
 int usage() {
-  std::fputs("usage: ramet-guest --serve-unix PATH [--cgroup DIR]   serve the agent protocol on a unix socket, for tests\n"
-             "As process 1 of a guest it takes no arguments.\n", stderr);
+  std::fputs(
+      "usage: ramet-guest --serve-unix PATH [--cgroup DIR]   serve the agent protocol on a unix socket, for tests\n"
+      "As process 1 of a guest it takes no arguments.\n",
+      stderr);
   return 2;
 }
 
@@ -64,9 +66,12 @@ int main(int argc, char** argv) {
   const char* cgroup = nullptr;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view name = argv[i];
-    if (name == "--serve-unix") path = argv[i + 1];
-    else if (name == "--cgroup") cgroup = argv[i + 1];
-    else return usage();
+    if (name == "--serve-unix")
+      path = argv[i + 1];
+    else if (name == "--cgroup")
+      cgroup = argv[i + 1];
+    else
+      return usage();
   }
   return path ? serve_unix(path, cgroup) : usage();
 }

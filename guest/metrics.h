@@ -1,4 +1,5 @@
-// guest/metrics.h - what the machine is doing: memory, disk, load, CPU. Thread: stateless; reads /proc, does not wait for a disk.
+// guest/metrics.h - what the machine is doing: memory, disk, load, CPU. Thread: stateless; reads /proc, does not wait for a
+// disk.
 #pragma once
 
 #include "abi/agent.pb.h"

@@ -29,7 +29,8 @@ class OutputRing {
   explicit OutputRing(size_t limit_bytes) : limit_(limit_bytes) {}
 
   void append(uint32_t fd, std::string_view bytes);
-  // What follows the cursor, which is moved past it; nothing at the end. A cursor whose piece is gone goes on with the oldest kept.
+  // What follows the cursor, which is moved past it; nothing at the end. A cursor whose piece is gone goes on with the oldest
+  // kept.
   std::optional<Slice> read(Cursor& cursor) const;
   bool at_end(const Cursor& cursor) const;
 
@@ -48,7 +49,7 @@ class OutputRing {
     uint64_t offset;
     std::string bytes;
   };
-  static constexpr size_t kPieceOverhead = 96;        // so that one-byte writes are bounded too
+  static constexpr size_t kPieceOverhead = 96;  // so that one-byte writes are bounded too
   static constexpr size_t kCoalesceBytes = 16u << 10;
 
   size_t limit_;

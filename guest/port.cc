@@ -131,7 +131,8 @@ class Relay {
 };
 
 Status serve(uint32_t port, Channel& channel) {
-  if (port == 0 || port > 65535) return fail(ErrorKind::kInvalid, "port " + std::to_string(port) + " is not between 1 and 65535");
+  if (port == 0 || port > 65535)
+    return fail(ErrorKind::kInvalid, "port " + std::to_string(port) + " is not between 1 and 65535");
   TRY_ASSIGN(UniqueFd tcp, connect_local(static_cast<uint16_t>(port)));
   const int on = 1;
   ::setsockopt(tcp.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -94,7 +94,8 @@ void Process::on_start_status() {
   }
   if (state_ != State::kStarting) return;
   state_ = State::kRunning;
-  if (timeout_ms_ > 0) timer_ = reactor_.after(Milliseconds(std::min<uint64_t>(timeout_ms_, 1ull << 40)), [this] { on_timeout(); });
+  if (timeout_ms_ > 0)
+    timer_ = reactor_.after(Milliseconds(std::min<uint64_t>(timeout_ms_, 1ull << 40)), [this] { on_timeout(); });
   update_reading();
   notify();
 }
@@ -181,8 +182,10 @@ void Process::flush_stdin() {
     if (n < 0) return close_stdin();  // nobody reads any more
     stdin_queue_.erase(0, static_cast<size_t>(n));
   }
-  if (terminal_) update_reading();
-  else if (stdin_) stdin_watch_.set_events(stdin_queue_.empty() ? 0u : EPOLLOUT);
+  if (terminal_)
+    update_reading();
+  else if (stdin_)
+    stdin_watch_.set_events(stdin_queue_.empty() ? 0u : EPOLLOUT);
   if (!stdin_queue_.empty()) return;
   if (stdin_eof_queued_) return close_stdin();
   std::vector<std::function<void()>> waiters;

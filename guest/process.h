@@ -7,9 +7,9 @@
 //   running --------------> ended ---------------------------------> finished   (kept for a while, for attach)
 //
 // Back pressure: with followers the streams are read only while the ring has room that the slowest follower has passed, so a
-// slow host blocks the command. Without followers the oldest output goes. Timeout: SIGTERM to the group, after the grace SIGKILL
-// to the whole cgroup leaf. A normal end kills nobody: daemons the command left behind live on and may keep its streams.
-// Not here: starting (spawn.h), the collection of all commands (process_table.h). Thread: the reactor's.
+// slow host blocks the command. Without followers the oldest output goes. Timeout: SIGTERM to the group, after the grace
+// SIGKILL to the whole cgroup leaf. A normal end kills nobody: daemons the command left behind live on and may keep its
+// streams. Not here: starting (spawn.h), the collection of all commands (process_table.h). Thread: the reactor's.
 #pragma once
 
 #include <functional>

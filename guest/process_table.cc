@@ -15,7 +15,8 @@ ProcessTable::ProcessTable(Reactor& reactor, UserTasks* users) : reactor_(reacto
 Result<std::shared_ptr<Process>> ProcessTable::start(const abi::Exec& exec, const std::string& sandbox_id) {
   const size_t running = processes_.size() - finished_.size();
   if (running >= kMaxRunning)
-    return fail(ErrorKind::kNoMemory, std::to_string(running) + " commands run already, the limit is " + std::to_string(kMaxRunning));
+    return fail(ErrorKind::kNoMemory,
+                std::to_string(running) + " commands run already, the limit is " + std::to_string(kMaxRunning));
   TRY_ASSIGN(Spawned spawned, spawn(exec, sandbox_id, users_));
   const pid_t pid = spawned.pid;
   erase(pid);  // a finished namesake: the kernel has reused its number
@@ -50,7 +51,8 @@ void ProcessTable::reap(const std::function<void(pid_t, int)>& on_other) {
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0) return;
     const auto it = processes_.find(info.si_pid);
     std::shared_ptr<Process> process;
-    if (it != processes_.end() && (it->second->state() == Process::State::kStarting || it->second->state() == Process::State::kRunning))
+    if (it != processes_.end() &&
+        (it->second->state() == Process::State::kStarting || it->second->state() == Process::State::kRunning))
       process = it->second;
     const int code = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
     if (process) process->on_leader_exit(code);

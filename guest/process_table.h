@@ -1,6 +1,6 @@
-// guest/process_table.h - all commands by pid: running ones, and finished ones for a while so that their output and end can still
-// be fetched. Bounded: kMaxRunning commands, kMaxFinished records, kMaxKeptBytes of finished output, kKeepFinished of age.
-// Not here: one command (process.h). Thread: the reactor's.
+// guest/process_table.h - all commands by pid: running ones, and finished ones for a while so that their output and end can
+// still be fetched. Bounded: kMaxRunning commands, kMaxFinished records, kMaxKeptBytes of finished output, kKeepFinished of
+// age. Not here: one command (process.h). Thread: the reactor's.
 #pragma once
 
 #include <list>

@@ -38,7 +38,10 @@ ServiceEnd run_service(UniqueFd listener, ServiceOptions options) {
   };
   constexpr Nanoseconds kGrace = Milliseconds(2000);
   Agent agent(reactor, std::move(listener),
-              {.users = options.users, .owns_machine = options.owns_machine, .check_peer_cid = options.check_peer_cid, .on_shutdown = stop});
+              {.users = options.users,
+               .owns_machine = options.owns_machine,
+               .check_peer_cid = options.check_peer_cid,
+               .on_shutdown = stop});
   const Watch signal_watch = reactor.watch(signals.get(), EPOLLIN, [&](uint32_t) {
     signalfd_siginfo info{};
     while (::read(signals.get(), &info, sizeof info) == sizeof info)

@@ -1,5 +1,5 @@
-// guest/service.h - runs the agent until somebody asks for the end: signals, reaping, the loop. The same for init and for tests.
-// Thread: blocks the caller's; the only one.
+// guest/service.h - runs the agent until somebody asks for the end: signals, reaping, the loop. The same for init and for
+// tests. Thread: blocks the caller's; the only one.
 #pragma once
 
 #include "agent.h"

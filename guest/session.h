@@ -1,5 +1,5 @@
-// guest/session.h - one connection and the operation it carries. An operation that goes on after its request implements Operation.
-// Thread: the reactor's. Owned by Agent, destroyed only between events.
+// guest/session.h - one connection and the operation it carries. An operation that goes on after its request implements
+// Operation. Thread: the reactor's. Owned by Agent, destroyed only between events.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ struct Session {
   std::unique_ptr<Connection> connection;
   std::unique_ptr<Operation> operation;  // dies first: it uses the connection
   bool requested = false;
-  std::function<void()> on_abandoned;    // the host left before the answer
+  std::function<void()> on_abandoned;  // the host left before the answer
 };
 
 }  // namespace ramet::guest

@@ -39,8 +39,8 @@ Status validate(const abi::Exec& exec);
 // `users` is null where there are no cgroups of ours. Errors: kInvalid (see validate), else by errno.
 Result<Spawned> spawn(const abi::Exec& exec, const std::string& sandbox_id, UserTasks* users);
 
-// fork(2) for a child that runs `body` and exits with its answer; every descriptor but `keep` is closed in it. Signals are as in
-// a fresh process. Errors: by errno.
+// fork(2) for a child that runs `body` and exits with its answer; every descriptor but `keep` is closed in it. Signals are as
+// in a fresh process. Errors: by errno.
 Result<pid_t> fork_worker(int keep, const std::function<int(int fd)>& body);
 
 Status set_window_size(int terminal, const abi::WindowSize& size);

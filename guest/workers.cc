@@ -6,7 +6,8 @@ namespace ramet::guest {
 
 Status Workers::start(int keep, const std::function<int(int)>& body, OnExit on_exit) {
   if (running_.size() >= kMaxWorkers)
-    return fail(ErrorKind::kNoMemory, std::to_string(running_.size()) + " operations are under way, the limit is " + std::to_string(kMaxWorkers));
+    return fail(ErrorKind::kNoMemory,
+                std::to_string(running_.size()) + " operations are under way, the limit is " + std::to_string(kMaxWorkers));
   TRY_ASSIGN(const pid_t pid, fork_worker(keep, body));
   running_[pid] = std::move(on_exit);
   return {};

@@ -1,6 +1,6 @@
-// Reading and writing whole files as streams. Replacing: a temporary beside the file, synced, renamed over it, directory synced,
-// so that a crash or a lost connection leaves the old contents. Where that cannot be (a device, a mount point, a directory the
-// user may not change) the file is written in place.
+// Reading and writing whole files as streams. Replacing: a temporary beside the file, synced, renamed over it, directory
+// synced, so that a crash or a lost connection leaves the old contents. Where that cannot be (a device, a mount point, a
+// directory the user may not change) the file is written in place.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -64,7 +64,8 @@ Status write_in_place(const abi::WriteFile& request, int flags, Channel& channel
   uint64_t offset = request.offset();
   const bool positioned = request.mode() == abi::WRITE_AT;
   const auto write = [&](std::string_view bytes) {
-    const Status written = positioned ? pwrite_all(file.get(), as_bytes(bytes), offset) : write_all(file.get(), as_bytes(bytes));
+    const Status written =
+        positioned ? pwrite_all(file.get(), as_bytes(bytes), offset) : write_all(file.get(), as_bytes(bytes));
     offset += bytes.size();
     return written;
   };
@@ -135,7 +136,8 @@ Status write_file_from(const abi::WriteFile& request, Channel& channel, abi::Eve
   if (request.create_parents()) TRY(make_parents(request.path()));
   if (request.mode() == abi::WRITE_AT) return write_in_place(request, O_CREAT, channel, answer);
   if (request.mode() == abi::WRITE_APPEND) return write_in_place(request, O_CREAT | O_APPEND, channel, answer);
-  if (request.mode() != abi::WRITE_REPLACE) return fail(ErrorKind::kInvalid, "write: unknown mode " + std::to_string(request.mode()));
+  if (request.mode() != abi::WRITE_REPLACE)
+    return fail(ErrorKind::kInvalid, "write: unknown mode " + std::to_string(request.mode()));
 
   const std::string path = resolve(request.path());
   struct stat st {};

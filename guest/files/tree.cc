@@ -136,7 +136,8 @@ class Remover {
 Status list_directory(const abi::ListDir& request, Channel& channel) {
   TRY(check_path(request.path()));
   if (request.depth() > kMaxDepth)
-    return fail(ErrorKind::kInvalid, "list: depth " + std::to_string(request.depth()) + ", the limit is " + std::to_string(kMaxDepth));
+    return fail(ErrorKind::kInvalid,
+                "list: depth " + std::to_string(request.depth()) + ", the limit is " + std::to_string(kMaxDepth));
   const Directory dir(::opendir(request.path().c_str()));
   if (!dir) return fail_errno("open directory " + request.path());
   Lister lister(channel);
@@ -147,7 +148,8 @@ Status list_directory(const abi::ListDir& request, Channel& channel) {
 Status remove_file(const abi::RemoveFile& request) {
   TRY(check_path(request.path()));
   const std::string& path = request.path();
-  if (path.find_first_not_of('/') == std::string::npos) return fail(ErrorKind::kInvalid, "the root directory cannot be removed");
+  if (path.find_first_not_of('/') == std::string::npos)
+    return fail(ErrorKind::kInvalid, "the root directory cannot be removed");
   struct stat st {};
   if (::lstat(path.c_str(), &st) < 0) return fail_errno("remove " + path);
   if (!S_ISDIR(st.st_mode)) return ::unlink(path.c_str()) < 0 ? fail_errno("remove " + path) : Status();

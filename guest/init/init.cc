@@ -24,8 +24,10 @@ namespace {
 template <typename T>
 T need(Result<T> result, std::string_view step) {
   if (result) {
-    if constexpr (std::is_void_v<T>) return;
-    else return std::move(*result);
+    if constexpr (std::is_void_v<T>)
+      return;
+    else
+      return std::move(*result);
   }
   log_error("cannot " + std::string(step) + ": " + result.error().message());
   power_off({});

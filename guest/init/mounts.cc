@@ -42,7 +42,8 @@ Status wait_for_device(const std::string& device) {
   const Deadline deadline = deadline_after(kRootDeviceDeadline);
   while (::access(device.c_str(), F_OK) < 0) {
     if (time_left(deadline).count() == 0)
-      return fail(ErrorKind::kNotFound, device + " did not appear within " + std::to_string(kRootDeviceDeadline.count()) + " ms");
+      return fail(ErrorKind::kNotFound,
+                  device + " did not appear within " + std::to_string(kRootDeviceDeadline.count()) + " ms");
     ::usleep(1000);
   }
   return {};

@@ -16,7 +16,7 @@ bool power_button_pressed(int fd);
 
 struct PowerOff {
   bool reboot = false;
-  Nanoseconds grace{};          // between SIGTERM and SIGKILL
+  Nanoseconds grace{};  // between SIGTERM and SIGKILL
   const UserTasks* users = nullptr;
 };
 // Ends all processes, syncs, makes every file system read-only, switches off. Requires: we are process 1.

@@ -97,7 +97,8 @@ uint64_t TestAgent::peak_memory_of_children_bytes() const {
 std::string writable_cgroup2() {
   for (const char* dir : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
     const std::string file = std::string(dir) + "/cgroup.procs";
-    if (::access(file.c_str(), W_OK) == 0 && ::access((std::string(dir) + "/cgroup.subtree_control").c_str(), F_OK) == 0) return dir;
+    if (::access(file.c_str(), W_OK) == 0 && ::access((std::string(dir) + "/cgroup.subtree_control").c_str(), F_OK) == 0)
+      return dir;
   }
   return "";
 }

@@ -31,7 +31,7 @@ class TestAgent {
   const std::string& dir() const { return dir_; }
   UniqueFd connect() const;
   size_t open_descriptors() const;
-  size_t children() const;   // zombies included
+  size_t children() const;  // zombies included
   uint64_t peak_memory_bytes() const;
   uint64_t peak_memory_of_children_bytes() const;  // the largest
 

@@ -52,15 +52,13 @@ Result<Admission::Reservation> Admission::reserve(uint64_t memory_bytes, uint64_
   return mine;
 }
 
-Status Admission::check_family(pid_t parent, uint32_t children, const std::vector<pid_t>& members, uint64_t memory_max_bytes) {
+Status Admission::check_family(pid_t parent, uint32_t children, uint64_t used_bytes, uint64_t memory_max_bytes) {
   if (memory_max_bytes == 0) return {};
-  uint64_t present = 0;
-  for (const pid_t pid : members) present += anonymous_bytes(pid) + kMachineOverheadBytes;
-  const uint64_t each = anonymous_bytes(parent) + kMachineOverheadBytes;
-  const uint64_t needed = each * children;
-  if (present + needed <= memory_max_bytes) return {};
-  return fail(ErrorKind::kNoMemory, "the family may use " + mib(memory_max_bytes) + ", its " + std::to_string(members.size()) +
-                                        " machines may come to need " + mib(present) + " and " + std::to_string(children) + " more " + mib(needed));
+  const uint64_t needed = anonymous_bytes(parent) + children * kMachineOverheadBytes;
+  if (used_bytes + needed <= memory_max_bytes) return {};
+  return tl::unexpected<Error>(Error(ErrorKind::kNoMemory, "the family uses " + mib(used_bytes) + " of its " + mib(memory_max_bytes) +
+                                                               ", a fork into " + std::to_string(children) + " may need " + mib(needed) + " more")
+                                   .with_hint("remove branches that are not needed, or start the daemon with a larger --family-memory-factor"));
 }
 
 }  // namespace ramet::host

@@ -1,7 +1,8 @@
 // host/admission.h - is there room for one more? Says no with the numbers instead of letting the kernel say it later.
 // Host: MemAvailable less what is promised to operations under way less the reserve; free bytes of the state's file system.
-// Family: the sum of what its machines could come to own if every shared page were rewritten must fit its memory.max, so that
-// a parent that rewrites all its pages after a fork is not killed.
+// Family: what it uses now plus a full copy of the parent's own pages must fit its memory.max: after a fork the parent may rewrite
+// all of them while the old ones live on in its children, and must not be killed for it. (Reserving a copy per child as well would
+// refuse what forks are for: many branches that change little.)
 // Not here: enforcing (cgroup.h). Thread: any.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "base/result.h"
 
@@ -42,9 +43,8 @@ class Admission {
 
   // Errors: kNoMemory, kNoSpace.
   Result<Reservation> reserve(uint64_t memory_bytes, uint64_t disk_bytes);
-  // Room in a family for `children` copies of `parent`. `members`: its running machines, the parent among them.
-  // Errors: kNoMemory.
-  static Status check_family(pid_t parent, uint32_t children, const std::vector<pid_t>& members, uint64_t memory_max_bytes);
+  // Room in a family that uses `used_bytes` for `children` copies of `parent`.   Errors: kNoMemory.
+  static Status check_family(pid_t parent, uint32_t children, uint64_t used_bytes, uint64_t memory_max_bytes);
 
   uint64_t reserved_bytes() const { return reserved_; }
 

@@ -18,11 +18,11 @@ Status join(const Context& c, Birth& b, UniqueFd pidfd, Deadline deadline) {
   return {};
 }
 
-// The reset of its parent's connections is still under way when the child starts: refused means try again.
+// The reset of its parent's connections, or its start after Commit, may still be under way: refused means try again.
 Result<UniqueFd> reach_agent(Machine& machine, Deadline deadline) {
   for (;;) {
     Result<UniqueFd> stream = machine.agent_stream(deadline);
-    if (stream || stream.error().kind() != ErrorKind::kUnavailable) return stream;
+    if (stream || (stream.error().kind() != ErrorKind::kUnavailable && stream.error().kind() != ErrorKind::kConflict)) return stream;
     if (!machine.alive()) return fail(ErrorKind::kUnavailable, "the new machine ended: " + machine.end()->reason);
     if (MonotonicClock::now() >= deadline) return stream;
     std::this_thread::sleep_for(Milliseconds(10));
@@ -45,6 +45,9 @@ Status identify(const Context& c, Birth& b, ForkStrictness strictness, Deadline 
   TRY(channel.send(request, deadline));
   TRY_ASSIGN(const abi::Result result, channel.receive_result(deadline));
   TRY(check_result(result));
+  if (result.identified().took_us() > 500'000)
+    log_info(b.row.info.id + ": its agent took " + std::to_string(result.identified().took_us() / 1000) + " ms to take its identity, new generation " +
+             (result.identified().vmgenid_seen() ? "seen" : "not seen"));
   if (!result.has_identified() || !result.identified().crng_reseeded())
     return fail(ErrorKind::kInternal, "the agent did not confirm that its random numbers are fresh");
   return {};
@@ -52,7 +55,7 @@ Status identify(const Context& c, Birth& b, ForkStrictness strictness, Deadline 
 
 }  // namespace
 
-Status prepare_birth(const Context& c, Birth& b) {
+Status prepare_birth(const Context& c, Birth& b, BirthStart start) {
   const SandboxInfo& info = b.row.info;
   TRY_ASSIGN(b.files, c.resources.prepare(info.id, info.family_id, c.family_memory_max(info.memory_mib), b.overlay));
   TRY_ASSIGN(b.bootstrap, make_bootstrap_pair());
@@ -70,6 +73,7 @@ Status prepare_birth(const Context& c, Birth& b) {
   o.set_log_rw_fd(fds.add(b.files.overlay->log_rw.get()));
   o.set_log_ro_fd(fds.add(b.files.overlay->log_ro.get()));
   setup.set_generation_id(random_bytes(16));
+  setup.set_start_on_commit(start == BirthStart::kOnCommit);
   TRY(vmm::control::send(b.bootstrap.ours.get(), setup, fds.fds(), deadline_after(Milliseconds(1000))));
   b.files = MachineFiles{};  // they travel in the socket now; ours would keep them open in the daemon
   return {};

@@ -31,8 +31,9 @@ struct Birth {
 };
 
 enum class BirthKind { kCreate, kFork };
+enum class BirthStart { kAtOnce, kOnCommit };  // when its vCPUs enter
 
-Status prepare_birth(const Context& context, Birth& birth);
+Status prepare_birth(const Context& context, Birth& birth, BirthStart start);
 // Requires: prepared, and the machine was forked. Sets machine, timing and generation; on failure sets error.
 void finish_birth(const Context& context, Birth& birth, UniqueFd pidfd, ForkStrictness strictness, BirthKind kind);
 void undo_birth(const Context& context, Birth& birth);

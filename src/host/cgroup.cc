@@ -175,9 +175,16 @@ std::vector<std::pair<std::string, std::string>> CgroupTree::leaves() const {
   return out;
 }
 
-std::optional<uint64_t> CgroupTree::family_memory_current(const std::string& family) const {
+std::optional<uint64_t> CgroupTree::family_memory_used(const std::string& family) const {
   if (!usable() || !has("memory")) return std::nullopt;
-  return number_in(family_dir(family) + "/memory.current");
+  const Result<std::string> text = read_file(family_dir(family) + "/memory.stat");
+  if (!text) return std::nullopt;
+  uint64_t used = 0;
+  std::istringstream in(*text);
+  std::string name;
+  for (uint64_t value = 0; in >> name >> value;)
+    if (name == "anon" || name == "kernel" || name == "shmem") used += value;
+  return used;
 }
 std::optional<uint64_t> CgroupTree::family_memory_max(const std::string& family) const {
   if (!usable() || !has("memory")) return std::nullopt;

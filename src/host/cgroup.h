@@ -46,7 +46,8 @@ class CgroupTree {
   std::vector<std::pair<std::string, std::string>> leaves() const;
   std::vector<std::string> families() const;
   Status remove_family(const std::string& family) const;
-  std::optional<uint64_t> family_memory_current(const std::string& family) const;
+  // What the kernel could not simply drop: anonymous, kernel and shared memory, not the page cache.
+  std::optional<uint64_t> family_memory_used(const std::string& family) const;
   std::optional<uint64_t> family_memory_max(const std::string& family) const;
 
  private:

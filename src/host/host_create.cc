@@ -77,7 +77,7 @@ Result<SandboxInfo> HostImpl::create(const CreateOptions& options) {
     erase(info.id, {});
     return tl::unexpected<Error>(std::move(error).with_context("create from template '" + options.template_name + "'"));
   };
-  if (Status prepared = prepare_birth(*context_, birth); !prepared) return give_up(std::move(prepared).error());
+  if (Status prepared = prepare_birth(*context_, birth, BirthStart::kAtOnce); !prepared) return give_up(std::move(prepared).error());
   crash_point("create.files");
 
   FdsToSend fds;

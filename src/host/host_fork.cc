@@ -50,7 +50,7 @@ class FrozenParent {
   bool confirm_thaw() {
     bool ok = sent_;
     if (ok) {
-      const Result<abi::Result> answer = thaw_->receive_result(deadline_after(Milliseconds(5000)));
+      const Result<abi::Result> answer = thaw_->receive_result(deadline_after(Milliseconds(3000)));
       ok = answer && check_result(*answer).has_value();
     }
     thaw_.reset();
@@ -105,17 +105,14 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   } pending(parent.sandbox->forks_pending);
 
   // Room: for what the children may come to own soon, on the host and in the family.
-  std::vector<pid_t> family;
-  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
-    const std::lock_guard lock(s->mutex);
-    if (s->machine && s->info.family_id == parent.info.family_id) family.push_back(s->machine->facts().pid);
-  }
   const pid_t parent_pid = parent.machine->facts().pid;
-  TRY(Admission::check_family(parent_pid, options.count, family, cgroups_.family_memory_max(parent.info.family_id).value_or(0)));
+  TRY(Admission::check_family(parent_pid, options.count, cgroups_.family_memory_used(parent.info.family_id).value_or(0),
+                              cgroups_.family_memory_max(parent.info.family_id).value_or(0)));
   TRY_ASSIGN(const Admission::Reservation room,
              admission_.reserve(anonymous_bytes(parent_pid) + options.count * 2 * kMachineOverheadBytes, options.count * (uint64_t{1} << 20)));
 
   // Intent, then resources.
+  const bool strict = options.strictness == ForkStrictness::kStrict;
   std::vector<Birth> births(options.count);
   ForkIntent intent;
   intent.id = new_id("op");
@@ -152,7 +149,7 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   Result<OverlayFiles> next = overlays_.create(intent.parent_next);
   if (!next) return give_up(std::move(next).error(), false);
   for (Birth& b : births)
-    if (Status prepared = prepare_birth(*context_, b); !prepared) return give_up(std::move(prepared).error(), false);
+    if (Status prepared = prepare_birth(*context_, b, strict ? BirthStart::kOnCommit : BirthStart::kAtOnce); !prepared) return give_up(std::move(prepared).error(), false);
   crash_point("fork.files");
 
   FdsToSend fds;
@@ -176,7 +173,6 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   // ---- the parent stands still from here ----
   ForkResult result;
   FrozenParent frozen(*parent.machine, options_);
-  const bool strict = options.strictness == ForkStrictness::kStrict;
   if (strict) {
     if (Status done = frozen.freeze(); !done) return give_up(std::move(done).error(), false);
     result.timing.freeze_ms = ms_between(frozen.began_ns(), monotonic_ns());
@@ -212,17 +208,12 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
     if (c.has_failure()) pidfds.emplace_back(tl::unexpected<Error>(error_of(c.failure())));
     else pidfds.push_back(reply->fds.take(c.pidfd(), "pidfd"));
   }
-  bool thawed = true;
-  run_parallel(births.size() + 1, kFinishThreads, [&](size_t i) {
-    if (i == 0) {
-      if (strict) thawed = frozen.confirm_thaw();
-      return;
-    }
-    Birth& b = births[i - 1];
-    if (!pidfds[i - 1]) b.error = pidfds[i - 1].error();
-    else finish_birth(*context_, b, std::move(*pidfds[i - 1]), options.strictness, BirthKind::kFork);
+  // The parent goes on first: the children's guests wait for Commit, so on a busy host they do not take the CPU from its thaw.
+  if (strict && !frozen.confirm_thaw()) log_warn("sandbox " + id + " did not confirm its thaw after a fork; its agent thaws by itself");
+  run_parallel(births.size(), kFinishThreads, [&](size_t i) {
+    if (!pidfds[i]) births[i].error = pidfds[i].error();
+    else finish_birth(*context_, births[i], std::move(*pidfds[i]), options.strictness, BirthKind::kFork);
   });
-  if (!thawed) log_warn("sandbox " + id + " did not confirm its thaw after a fork; its agent thaws by itself");
   result.timing.parent_pause_ms = strict ? frozen.pause_ms() : result.timing.vcpu_stop_ms;
 
   std::vector<Birth*> good;

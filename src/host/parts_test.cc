@@ -125,13 +125,14 @@ TEST_F(PartsTest, AdmissionRefusesWithTheNumbers) {
   EXPECT_EQ(disk.error().kind(), ErrorKind::kNoSpace);
 }
 
-TEST(AdmissionFamily, CountsWhatEveryMemberMayComeToOwn) {
+TEST(AdmissionFamily, KeepsRoomForTheParentToRewriteAllItsPages) {
   const pid_t self = ::getpid();
-  const uint64_t mine = anonymous_bytes(self) + kMachineOverheadBytes;
-  ASSERT_GT(mine, kMachineOverheadBytes);
-  EXPECT_TRUE(Admission::check_family(self, 3, {self}, 0)) << "no limit";
-  EXPECT_TRUE(Admission::check_family(self, 3, {self}, 5 * mine));
-  const Status full = Admission::check_family(self, 3, {self}, 3 * mine);
+  const uint64_t mine = anonymous_bytes(self);
+  ASSERT_GT(mine, 0u);
+  const uint64_t room = mine + 3 * kMachineOverheadBytes;
+  EXPECT_TRUE(Admission::check_family(self, 3, 1 << 20, 0)) << "no limit";
+  EXPECT_TRUE(Admission::check_family(self, 3, 1 << 20, (1 << 20) + 2 * room));
+  const Status full = Admission::check_family(self, 3, 1 << 20, room);
   ASSERT_FALSE(full);
   EXPECT_EQ(full.error().kind(), ErrorKind::kNoMemory);
 }

@@ -4,12 +4,14 @@
 #include <linux/kcmp.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 namespace ramet::vmtest {
 namespace {
@@ -58,6 +60,25 @@ std::vector<pid_t> children_of(pid_t pid) {
     for (pid_t child; children >> child;) out.push_back(child);
   }
   return out;
+}
+
+std::string surviving_children(Deadline deadline) {
+  for (;;) {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    const std::vector<pid_t> left = children_of(getpid());
+    if (left.empty()) return "";
+    if (MonotonicClock::now() >= deadline) {
+      std::string out;
+      for (pid_t pid : left) {
+        std::string name;
+        std::getline(std::ifstream(proc(pid, "comm")), name);
+        out += name + "[" + std::to_string(pid) + "] ";
+      }
+      return out;
+    }
+    std::this_thread::sleep_for(Milliseconds(5));
+  }
 }
 
 uint64_t smaps_bytes(pid_t pid, const std::string& field) {

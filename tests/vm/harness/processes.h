@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace ramet::vmtest {
 
 struct Descriptor {
@@ -24,6 +26,9 @@ std::vector<Descriptor> descriptors_of(pid_t pid);
 bool same_open_file(pid_t a, int fd_a, pid_t b, int fd_b);
 // Running and dead but not reaped children.
 std::vector<pid_t> children_of(pid_t pid);
+// Reaps dead children that nobody owns (orphans of a killed VMM come to the subreaper) until none is left or the deadline;
+// describes those that still run.   Requires: no ChildProcess is alive in this process.
+std::string surviving_children(Deadline deadline);
 // A field of /proc/PID/smaps_rollup in bytes ("Pss_Anon", "Anonymous", "Rss"); 0 when not there.
 uint64_t smaps_bytes(pid_t pid, const std::string& field);
 

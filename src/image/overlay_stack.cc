@@ -90,6 +90,8 @@ Status OverlayStack::add_layer(OverlayFiles files, bool writable, HostHistory hi
     // What an earlier process wrote and did not flush is visible, so the next flush must cover it.
     if (scan.has_header) written_++;
     log_dirty_ = scan.has_header;
+    // It was being frozen when its process ended, and is taken up again: the next flush makes its tentative records good.
+    if (scan.durable_records != scan.records) pending_.push_back({RecordKind::kSeal, {}, false});
   } else {
     layer->log_id = scan.header.overlay_id;
     frozen_.push_back(slot);
@@ -343,7 +345,8 @@ Result<bool> OverlayStack::freeze() {
   const bool durable = pending_.empty() && !dirty() && !log_dirty_;
   if (!durable) {
     std::vector<MapRecord> records{{.kind = RecordKind::kFreeze}};
-    for (const Pending& p : pending_) records.push_back({.kind = p.kind, .first = p.range.first, .count = p.range.count});
+    for (const Pending& p : pending_)
+      if (p.kind != RecordKind::kSeal) records.push_back({.kind = p.kind, .first = p.range.first, .count = p.range.count});
     TRY(log_->append(records));
   }
   top.needs_sync = !durable;

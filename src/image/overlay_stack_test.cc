@@ -191,6 +191,21 @@ TEST(OverlayStack, ASealMakesTheFreezeBelievable) {
   EXPECT_EQ(read_version(*open({&a}, nullptr, HostHistory::kCrashed), 2), 6u);
 }
 
+TEST(OverlayStack, AnOverlayThatIsTakenUpAgainAfterAFreezeIsBelievedAfterItsFlush) {
+  CrashOverlay a{"a"}, b{"b"};
+  {
+    auto stack = open({}, &a);
+    ASSERT_TRUE(write_version(*stack, {1, 1}, 5));
+    ASSERT_TRUE(stack->freeze().value());
+  }
+  auto stack = open({}, &a);
+  ASSERT_TRUE(write_version(*stack, {2, 1}, 6));
+  EXPECT_EQ(read_version(*open({&a}, nullptr, HostHistory::kCrashed), 1), PatternBase::version_of(1));
+  ASSERT_TRUE(stack->flush());
+  EXPECT_EQ(read_version(*open({&a}, nullptr, HostHistory::kCrashed), 1), 5u);
+  EXPECT_EQ(read_version(*open({&a}, nullptr, HostHistory::kCrashed), 2), 6u);
+}
+
 TEST(OverlayStack, AFullDiskIsAnErrorAndTheDiskGoesOn) {
   CrashOverlay a{"a"};
   auto stack = open({}, &a);

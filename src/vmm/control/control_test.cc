@@ -166,6 +166,32 @@ TEST_F(ControlTest, PeerThatDoesNotReadLosesItsConnection) {
   EXPECT_TRUE(connect()->ping(soon()));
 }
 
+// Request numbers begin anew with each connection: an answer of the old one must never reach the new one.
+TEST_F(ControlTest, AnswersDieWithTheirConnection) {
+  const UniqueFd rogue = *connect_unix(path_, SOCK_SEQPACKET);
+  Request request;
+  request.mutable_ping();
+  int sent = 0;
+  for (; sent < 1000; sent++) {
+    request.set_id(static_cast<uint64_t>(sent) + 1);
+    if (!send(rogue.get(), request, {}, deadline_after(Milliseconds(200)))) break;
+  }
+  while (requests_ < sent) std::this_thread::yield();
+  const UniqueFd fresh = *connect_unix(path_, SOCK_SEQPACKET);
+  FromVmm message;
+  EXPECT_EQ(receive(fresh.get(), message, deadline_after(Milliseconds(200))).error().kind(), ErrorKind::kTimeout);
+}
+
+TEST_F(ControlTest, FloodOfUnreadAnswersEndsTheConnection) {
+  const UniqueFd rogue = *connect_unix(path_, SOCK_SEQPACKET);
+  Request request;
+  request.mutable_ping();
+  request.set_id(1);
+  while (send(rogue.get(), request, {}, soon())) {
+  }
+  EXPECT_TRUE(connect()->ping(soon()));
+}
+
 TEST(Client, AnswersNobodyAskedForAreDropped) {
   SocketPair pair = *make_socket_pair(SOCK_SEQPACKET);
   const std::unique_ptr<Client> client = Client::adopt(std::move(pair.a), {});

@@ -62,7 +62,7 @@ void Server::disconnect() {
   connection_.reset();
   connection_number_++;
   watching_writable_ = false;
-  std::erase_if(queue_, [](const Packet& p) { return !p.fds.empty(); });
+  std::erase_if(queue_, [](const Packet& p) { return !p.event; });
 }
 
 void Server::on_connection(uint32_t events) {
@@ -124,17 +124,16 @@ void Server::respond_error(Ticket ticket, const Error& error) {
 void Server::send_event(const Event& event) {
   FromVmm message;
   *message.mutable_event() = event;
-  enqueue({message.SerializeAsString(), {}});
+  enqueue({true, message.SerializeAsString(), {}});
 }
 
 void Server::enqueue(Packet packet) {
-  if (queue_.size() >= kMaxQueuedPackets) {
-    if (connection_) {
-      log_warn("control: the peer does not read, connection dropped");
-      disconnect();
-    }
-    queue_.pop_front();
+  if (queue_.size() >= kMaxQueuedPackets && connection_) {
+    log_warn("control: the peer does not read, connection dropped");
+    disconnect();
+    if (!packet.event) return;
   }
+  if (queue_.size() >= kMaxQueuedPackets) queue_.pop_front();  // nobody came for it: the oldest event is lost
   queue_.push_back(std::move(packet));
   send_queued();
 }

@@ -45,6 +45,7 @@ class Server {
  private:
   static constexpr size_t kMaxQueuedPackets = 4096;
   struct Packet {
+    bool event = false;  // else a response, which dies with its connection
     std::string bytes;
     std::vector<UniqueFd> fds;
   };

@@ -46,7 +46,10 @@ TEST(Text, WordsOfPeople) {
   EXPECT_FALSE(parse_pairs({"=b"}, "label"));
 }
 
-TEST(Text, AGuestCannotDriveTheTerminal) { EXPECT_EQ(printable("a\033[2Jb\n"), "a^[[2Jb^J"); }
+TEST(Text, AGuestCannotDriveTheTerminal) {
+  EXPECT_EQ(printable("a\033[2Jb\n"), "a^[[2Jb^J");
+  EXPECT_EQ(printable("a\033[2Jb\r\n\tc", Lines::kKeep), "a^[[2Jb\n\tc");
+}
 
 TEST(Table, AlignsByWhatIsSeen) {
   Table t({{"NAME", Align::kLeft}, {"N", Align::kRight}});

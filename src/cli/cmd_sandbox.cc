@@ -80,7 +80,10 @@ void print_children(const json::object& result) {
 Result<int> cmd_run(Session& session, const RunOptions& options) {
   TRY_ASSIGN(const json::object body, create_body(options));
   TRY_ASSIGN(const ApiClient* api, session.api());
+  std::optional<Waiting> waiting(std::in_place, "making a sandbox from " + options.template_name + "; the first one of a template takes longer",
+                                 session.quiet || session.json);
   TRY_ASSIGN(const std::string text, api->call_text("POST", "/v1/sandboxes", body));
+  waiting.reset();
   TRY_ASSIGN(const json::value answer, parse_json(text));
   const json::object& sandbox = answer.as_object();
   const std::string id = text_of(sandbox, "id");
@@ -135,7 +138,9 @@ Result<int> cmd_fork(Session& session, const ForkOptions& options) {
   if (!labels.empty()) body["labels"] = to_object(labels);
   TRY_ASSIGN(const ApiClient* api, session.api());
   TRY_ASSIGN(const std::string id, api->resolve(options.id));
+  std::optional<Waiting> waiting(std::in_place, "forking " + id, session.quiet || session.json);
   TRY_ASSIGN(const std::string text, api->call_text("POST", "/v1/sandboxes/" + id + "/fork", body));
+  waiting.reset();
   TRY_ASSIGN(const json::value answer, parse_json(text));
   const json::object& result = answer.as_object();
   const json::array& failed = result.at("failed").as_array();
@@ -205,7 +210,10 @@ Result<int> cmd_logs(Session& session, const LogsOptions& options) {
   while (true) {
     TRY_ASSIGN(const size_t n, stream->read_some(piece));
     if (n == 0) return 0;
-    fwrite(piece.data(), 1, n, stdout);
+    const std::string_view text(reinterpret_cast<const char*>(piece.data()), n);
+    // What a guest prints must not drive the user's terminal.
+    const std::string shown = ::isatty(STDOUT_FILENO) == 1 ? printable(text, Lines::kKeep) : std::string(text);
+    fwrite(shown.data(), 1, shown.size(), stdout);
     fflush(stdout);
   }
 }

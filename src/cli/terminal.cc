@@ -82,4 +82,34 @@ void Progress::done() {
   fprintf(stderr, "%s%s: %s in %s\n", terminal_ ? "\r\033[K" : "", what_.c_str(), format_bytes(current_).c_str(), format_ms(ms).c_str());
 }
 
+Waiting::Waiting(std::string what, bool quiet) : what_(std::move(what)) {
+  if (!quiet) thread_ = std::thread([this] { tell(); });
+}
+
+Waiting::~Waiting() {
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Waiting::tell() {
+  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  const MonotonicClock::time_point begin = MonotonicClock::now();
+  bool told = false;
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, std::chrono::seconds(told ? 1 : 2), [this] { return done_; })) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(MonotonicClock::now() - begin).count();
+    if (terminal)
+      fprintf(stderr, "\r\033[K%s  %s", what_.c_str(), format_span(seconds).c_str());
+    else if (!told)
+      fprintf(stderr, "ramet: %s\n", what_.c_str());
+    fflush(stderr);
+    told = true;
+  }
+  if (terminal && told) fprintf(stderr, "\r\033[K");
+}
+
 }  // namespace ramet::cli

@@ -1,12 +1,15 @@
 // cli/terminal.h - what is known about the user's terminal: colours, size, raw mode, progress lines.
-// Not here: what is printed. Thread: RawTerminal by one owner; its destructor gives the terminal back as it was.
+// Not here: what is printed. Thread: one owner each; RawTerminal gives the terminal back as it was.
 #pragma once
 
 #include <termios.h>
 
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -56,6 +59,24 @@ class Progress {
   uint64_t total_, current_ = 0;
   bool terminal_, quiet_, finished_ = false;
   MonotonicClock::time_point begin_, shown_;
+};
+
+// Says what a call is waiting for once it takes longer than two seconds: a line with the seconds on a terminal, one plain line
+// elsewhere. Owns: its thread, which ends with it.
+class Waiting {
+ public:
+  Waiting(std::string what, bool quiet);
+  ~Waiting();
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  void tell();
+  const std::string what_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;  // guarded by mutex_
+  std::thread thread_;
 };
 
 }  // namespace ramet::cli

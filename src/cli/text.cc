@@ -100,11 +100,15 @@ Result<std::map<std::string, std::string>> parse_pairs(const std::vector<std::st
   return out;
 }
 
-std::string printable(std::string_view text) {
+std::string printable(std::string_view text, Lines lines) {
   std::string out;
   for (const char c : text) {
     const auto u = static_cast<unsigned char>(c);
-    if (u < 0x20 || u == 0x7f) {
+    if (lines == Lines::kKeep && (c == '\n' || c == '\t')) {
+      out += c;
+    } else if (lines == Lines::kKeep && c == '\r') {
+      continue;
+    } else if (u < 0x20 || u == 0x7f) {
       out += '^';
       out += static_cast<char>(u ^ 0x40);
     } else {

@@ -26,8 +26,10 @@ Result<std::map<std::string, std::string>> parse_pairs(const std::vector<std::st
 // "4G", "512M", "1024" (MiB) -> MiB.   Errors: kInvalid.
 Result<uint64_t> parse_mib(std::string_view text);
 
-// Control characters become visible, so that a guest's text cannot drive the terminal.
-std::string printable(std::string_view text);
+// Control characters become visible, so that a guest's text cannot drive the terminal. kKeep lets newlines and tabs through and drops
+// carriage returns.
+enum class Lines { kEscape, kKeep };
+std::string printable(std::string_view text, Lines lines = Lines::kEscape);
 // Columns a terminal uses for UTF-8 text; escape sequences count nothing.
 size_t display_width(std::string_view text);
 

@@ -37,18 +37,18 @@ def free_ports(count):
             one.close()
 
 
-def command_line(memory_mib, cpus, api_port, ssh_port):
+def command_line(memory_mib, cpus, api_port, ssh_port, tsc_khz):
     """File names are relative to STATE/machine, the working directory: a unix socket path must stay under 108 bytes.
 
-    -cpu EPYC with SVM lets Debian's kvm-amd load; tsc=reliable: else every inner guest sees its clock jump. The network only
-    leads in, by the two forwarded ports (restrict=on).
+    -cpu EPYC with SVM lets Debian's kvm-amd load; tsc=reliable: else every inner guest sees its clock jump; for
+    tsc_early_khz see tsc.py. The network only leads in, by the two forwarded ports (restrict=on).
     """
     forward = f"hostfwd=tcp:127.0.0.1:{api_port}-:{API_PORT},hostfwd=tcp:127.0.0.1:{ssh_port}-:22"
     return [
         QEMU, "-name", "ramet-machine", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
         "-M", "q35", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "EPYC,+svm,+npt,+nrip-save",
         "-smp", str(cpus), "-m", str(memory_mib),
-        "-kernel", "vmlinuz", "-initrd", "initramfs", "-append", KERNEL_COMMAND_LINE,
+        "-kernel", "vmlinuz", "-initrd", "initramfs", "-append", f"{KERNEL_COMMAND_LINE} tsc_early_khz={tsc_khz}",
         "-drive", "file=state.img,if=none,id=state,format=raw,cache=writeback,discard=unmap,aio=threads",
         "-device", "virtio-blk-pci,drive=state",
         "-netdev", f"user,id=net,restrict=on,{forward}", "-device", "virtio-net-pci,netdev=net,romfile=",

@@ -11,7 +11,7 @@ import urllib.request
 from images import debian, disk, kernel, run
 from images.run import BuildError
 
-from . import image, qemu, shell, state
+from . import image, qemu, shell, state, tsc
 
 STATE_DISK_BYTES = 32 << 30
 START_SECONDS = 180
@@ -99,9 +99,10 @@ def _start_emulated(machine, say, bare):
     _make_state_disk(machine, say)
     memory_mib = qemu.default_memory_mib()
     cpus = max(2, min(os.cpu_count() or 2, 8))
+    tsc_khz = tsc.measure_khz()
     for attempt in (1, 2, 3):
         api_port, ssh_port = qemu.free_ports(2)
-        process = qemu.spawn(qemu.command_line(memory_mib, cpus, api_port, ssh_port), machine.folder)
+        process = qemu.spawn(qemu.command_line(memory_mib, cpus, api_port, ssh_port, tsc_khz), machine.folder)
         document = _document(process, "emulated", api_port, ssh_port=ssh_port, memory_mib=memory_mib, cpus=cpus, bare=bare)
         machine.write_document(document)
         time.sleep(0.3)

@@ -11,7 +11,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "tools")]
-from emulator import qemu, start, state  # noqa: E402
+from emulator import qemu, start, state, tsc  # noqa: E402
 from images.run import BuildError  # noqa: E402
 
 
@@ -99,3 +99,9 @@ def test_status_without_a_machine(tmp_path):
     done = command("status", "--json", RAMET_STATE=str(tmp_path))
     assert done.returncode == 3
     assert json.loads(done.stdout) == {"running": False}
+
+
+def test_tsc_rate_is_stable_and_plausible():
+    first, second = tsc.measure_khz(), tsc.measure_khz()
+    assert 500_000 < first < 10_000_000
+    assert abs(first - second) < first / 1000

@@ -61,6 +61,7 @@ class Branch {
     Branch child(*this, std::move(childs));
     return child;
   }
+  void upkeep() { ASSERT_TRUE(stack_->upkeep_to(1)); }
   void merge(std::shared_ptr<CrashOverlay> merged) {
     if (chain_.size() < 2) return;
     std::vector<OverlayFiles> frozen;
@@ -150,7 +151,8 @@ TEST_P(RandomHistory, LosesNothingThatWasFlushed) {
     else if (dice < 65) b.zero(range);
     else if (dice < 80) b.flush();
     else if (dice < 86) b.freeze(make());
-    else if (dice < 89) b.merge(make());
+    else if (dice < 88) b.merge(make());
+    else if (dice < 89) b.upkeep();
     else if (dice < 92) b.restart();
     else if (dice < 96 && branches.size() < 5) branches.push_back(b.fork(make(), make()));
     else if (dice < 98) b.check();

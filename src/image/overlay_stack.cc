@@ -324,6 +324,78 @@ void OverlayStack::punch(const FlushPlan& plan) {
   }
 }
 
+size_t OverlayStack::layers_needed() const {
+  return static_cast<size_t>(
+      std::count_if(frozen_.begin(), frozen_.end(), [this](Slot s) { return map_.count(s) > 0 || slots_[s]->needs_sync; }));
+}
+
+// The one that is cheapest to copy. nullopt: few enough are needed, or all are large.
+std::optional<Slot> OverlayStack::smallest_frozen(size_t layers_wanted) const {
+  if (current_ == kBaseSlot || layers_needed() <= layers_wanted) return std::nullopt;
+  std::optional<Slot> best;
+  for (const Slot slot : frozen_)
+    if (map_.count(slot) > 0 && (!best || map_.count(slot) < map_.count(*best))) best = slot;
+  if (best && map_.count(*best) > kCopyUpLayerBlocks && frozen_.size() < kLayersAlarming) return std::nullopt;
+  return best;
+}
+
+bool OverlayStack::wants_upkeep() const {
+  const std::lock_guard lock(state_mutex_);
+  return !sync_failed_ && smallest_frozen(kLayersWanted).has_value();
+}
+
+Status OverlayStack::upkeep_to(size_t layers) {
+  TRY(flush());  // a layer that still needs a sync could not be closed
+  for (;;) {
+    std::optional<Slot> slot;
+    uint64_t epoch = 0;
+    {
+      const std::unique_lock lock = lock_unheld();
+      slot = smallest_frozen(layers);
+      epoch = epoch_;
+    }
+    if (!slot) return {};
+    TRY_ASSIGN(const bool same, copy_up(*slot, epoch));
+    if (!same) return {};  // frozen meanwhile: the next resume asks again
+  }
+}
+
+// False: the layers changed.
+Result<bool> OverlayStack::copy_up(Slot slot, uint64_t epoch) {
+  std::vector<std::byte> buffer(kCopyUpBlocks * kBlockBytes);
+  for (BlockRange left{0, size_blocks()}; left.count > 0;) {
+    TRY(flush_if_crowded());
+    // Alone: a write of the guest between our read and our write would be lost.
+    const std::unique_lock io(io_mutex_);
+    BlockMap::Run run;
+    {
+      const std::unique_lock lock = lock_unheld();
+      if (epoch_ != epoch) return false;
+      if (map_.count(slot) == 0) return true;
+      const uint64_t window_end = std::min(left.end(), left.first + kCopyUpWindow);
+      run = map_.run_at({left.first, window_end - left.first});
+      while (run.slot != slot && run.range.end() < window_end) run = map_.run_at({run.range.end(), window_end - run.range.end()});
+    }
+    if (run.slot != slot) {
+      left = {run.range.end(), left.end() - run.range.end()};
+      continue;
+    }
+    run.range.count = std::min(run.range.count, kCopyUpBlocks);
+    const std::span<std::byte> bytes = std::span(buffer).first(run.range.count * kBlockBytes);
+    TRY(read_all(*slots_[slot]->data, run.range.first * kBlockBytes, bytes));
+    TRY(write_all(*slots_[current_]->data, run.range.first * kBlockBytes, bytes));
+    const std::unique_lock lock = lock_unheld();
+    if (epoch_ != epoch) return false;
+    written_++;
+    touched_ = true;
+    map_.set(run.range, current_);
+    note(RecordKind::kData, run.range, false);
+    unsynced_bytes_ += bytes.size();
+    left = {run.range.end(), left.end() - run.range.end()};
+  }
+  return true;
+}
+
 void OverlayStack::hold() {
   // Waits for a punch in progress: it uses the writer that freezing closes.
   const std::unique_lock io(io_mutex_);

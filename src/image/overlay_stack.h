@@ -48,6 +48,7 @@ enum class HostHistory {
 class OverlayStack final : public BlockTarget {
  public:
   static constexpr size_t kMaxLayers = 250;
+  static constexpr size_t kLayersWanted = 16;  // more: upkeep() copies the smallest into the writable overlay
 
   // `base` null: all zero. `frozen` oldest first. Without `writable` the disk is read-only until start_writable().
   // Errors: kInvalid (too many), kCorrupt (a log), kIo.
@@ -61,6 +62,11 @@ class OverlayStack final : public BlockTarget {
   Status write(BlockRange range, std::span<const iovec> from) override;
   Status zero(BlockRange range) override;
   Status flush() override;
+  // Copies the blocks of the smallest frozen overlays up into the writable one, until at most kLayersWanted are needed. The emptied
+  // ones are closed by the next freeze. Without it every fork of a machine would add a layer, and the daemon's merges come late.
+  bool wants_upkeep() const override;
+  Status upkeep() override { return upkeep_to(kLayersWanted); }
+  Status upkeep_to(size_t layers);
 
   // ---- Drained only.
   void hold() override;
@@ -106,6 +112,10 @@ class OverlayStack final : public BlockTarget {
   struct FlushPlan;
   static constexpr Slot kBaseSlot = 0, kZeroSlot = 1, kFirstLayerSlot = 2;
   static constexpr size_t kMaxPending = 8192;                 // more: a write or zero flushes first
+  static constexpr uint64_t kCopyUpBlocks = 16;               // writers, and a fork, wait for one such step
+  static constexpr uint64_t kCopyUpWindow = 16 * kChunkBlocks;  // of the map looked at in one step
+  static constexpr uint64_t kCopyUpLayerBlocks = 8192;        // larger layers are left to the daemon's merge,
+  static constexpr size_t kLayersAlarming = 128;              // unless there are so many
   static constexpr uint64_t kWritebackBytes = 8ull << 20;     // dirty data that starts writeback
 
   OverlayStack(std::unique_ptr<BlockSource> base, uint64_t blocks) : base_(std::move(base)), map_(blocks) {}
@@ -121,6 +131,9 @@ class OverlayStack final : public BlockTarget {
   Result<bool> record_plan(FlushPlan& plan);
   void punch(const FlushPlan& plan);
   void prune_frozen();
+  size_t layers_needed() const;
+  std::optional<Slot> smallest_frozen(size_t layers_wanted) const;
+  Result<bool> copy_up(Slot slot, uint64_t epoch);
   void drop_writable();
   Status flush_if_crowded();
   Status fail_sync(Status status);

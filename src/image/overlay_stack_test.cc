@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "image/merge.h"
 #include "image/testing/patterns.h"
 
@@ -283,6 +285,45 @@ TEST(OverlayStack, AThousandFreezesStayBoundedByMerging) {
   for (uint64_t i = 0; i < 1000; i++) ASSERT_EQ(read_version(*stack, i * 8 + 1), i + 1);
   auto reopened = open({chain.begin(), chain.end()}, top);
   for (uint64_t i = 0; i < 1000; i++) ASSERT_EQ(read_version(*reopened, i * 8 + 1), i + 1);
+}
+
+TEST(OverlayStack, AThousandFreezesStayBoundedByUpkeepAlone) {
+  std::vector<std::unique_ptr<CrashOverlay>> all;
+  const auto make = [&] { return all.emplace_back(std::make_unique<CrashOverlay>(CrashOverlay{std::to_string(all.size())})).get(); };
+  auto stack = open({}, make());
+  size_t most = 0;
+  for (uint64_t i = 0; i < 1000; i++) {
+    ASSERT_TRUE(write_version(*stack, {i * 8, 2}, i + 1));
+    ASSERT_TRUE(stack->freeze().value());
+    ASSERT_TRUE(stack->start_writable(writable_files(*make())));
+    if (stack->wants_upkeep()) {
+      ASSERT_TRUE(stack->upkeep());
+    }
+    most = std::max(most, stack->frozen_count());
+  }
+  EXPECT_LE(most, OverlayStack::kLayersWanted + 2);
+  for (uint64_t i = 0; i < 1000; i++) ASSERT_EQ(read_version(*stack, i * 8 + 1), i + 1);
+  // The whole chain, as the daemon has it, says the same.
+  ASSERT_TRUE(stack->flush());
+}
+
+TEST(OverlayStack, UpkeepLosesNoWriteThatComesMeanwhile) {
+  constexpr uint64_t kLayers = 30, kPerLayer = 64;
+  std::vector<CrashOverlay> overlays(kLayers + 1);
+  auto stack = open({}, &overlays[0]);
+  for (uint64_t i = 0; i < kLayers; i++) {
+    ASSERT_TRUE(write_version(*stack, {i * kPerLayer, kPerLayer}, 1));
+    ASSERT_TRUE(stack->freeze().value());
+    ASSERT_TRUE(stack->start_writable(writable_files(overlays[i + 1])));
+  }
+  std::thread guest([&] {
+    for (uint64_t block = 0; block < kLayers * kPerLayer; block += 2) {
+      EXPECT_TRUE(write_version(*stack, {block, 1}, 2));
+    }
+  });
+  EXPECT_TRUE(stack->upkeep_to(0));
+  guest.join();
+  for (uint64_t block = 0; block < kLayers * kPerLayer; block++) ASSERT_EQ(read_version(*stack, block), block % 2 ? 1u : 2u);
 }
 
 TEST(Merge, TheNewestWinsAndZerosCoverTheBase) {

@@ -38,6 +38,10 @@ class BlockTarget : public BlockSource {
   // Everything completed before the call is durable afterwards.   Errors: kNoSpace, kIo. Once a sync failed every later flush fails.
   virtual Status flush() = 0;
 
+  // Slow work in the background that keeps the target fit (overlays: few layers), concurrently with everything. True: called for.
+  virtual bool wants_upkeep() const { return false; }
+  virtual Status upkeep() { return {}; }
+
   // Around a fork, with no read, write or zero in progress. Between hold() and release() a flush in progress changes nothing in
   // memory; a forked child calls after_fork() first, single-threaded, and is then still held.
   virtual void hold() {}

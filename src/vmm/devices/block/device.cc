@@ -94,7 +94,7 @@ void BlockDevice::activate(const DeviceContext& context) {
 void BlockDevice::queue_notify(uint16_t) {
   if (!active_ || quiesced_) return;
   if (take_requests() || turn_queued_) return;
-  Job job{.turn = true};
+  Job job{.kind = Job::Kind::kTurn};
   turn_queued_ = io_.submit(job);
 }
 
@@ -168,7 +168,8 @@ void BlockDevice::hand_over(BlockRequest& request) {
 }
 
 void BlockDevice::run_io(Job job) {
-  if (job.turn) {
+  if (job.kind == Job::Kind::kUpkeep) return run_upkeep();
+  if (job.kind == Job::Kind::kTurn) {
     const std::lock_guard lock(*mutex_);
     turn_queued_ = false;
     if (active_) queue_notify(0);
@@ -277,6 +278,19 @@ void BlockDevice::resume() {
   quiesced_ = false;
   changed_.notify_all();
   if (reissue_on_resume_) reissue_flushes();
+  start_upkeep();
+}
+
+void BlockDevice::start_upkeep() {
+  if (upkeep_queued_ || !target_.wants_upkeep()) return;
+  Job job{.kind = Job::Kind::kUpkeep};
+  upkeep_queued_ = io_.submit(job);
+}
+
+void BlockDevice::run_upkeep() {
+  static_cast<void>(status_of(target_.upkeep()));  // only says what went wrong: nothing is lost by a layer more
+  const std::lock_guard lock(*mutex_);
+  upkeep_queued_ = false;
 }
 
 void BlockDevice::release_all() {
@@ -314,7 +328,7 @@ void BlockDevice::after_fork() {
   io_.after_fork(drop);
   flush_.after_fork(drop);
   in_flight_ = 0;
-  turn_queued_ = false;
+  turn_queued_ = upkeep_queued_ = false;
   reissue_on_resume_ = !flushes_.empty();
   target_.after_fork();
 }

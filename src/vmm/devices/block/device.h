@@ -9,7 +9,7 @@
 // again and issues it itself. Neither is lost, neither is answered twice.
 //
 // Thread: as VirtioDevice; workers lock the device mutex to complete. Owner: the composition.
-//   io worker (up to 3):   reads not in the page cache, large writes, zeroes       stop: pool destructor
+//   io worker (up to 3):   reads not in the page cache, large writes, zeroes, the target's upkeep   stop: pool destructor
 //   flush worker (1):      flushes                                                  stop: pool destructor
 #pragma once
 
@@ -65,9 +65,8 @@ class BlockDevice final : public VirtioDevice {
   static constexpr size_t kIoWorkers = 3;
   static constexpr unsigned kErrorsTold = 8;                      // then the log has seen enough of them
 
-  // A job without a request is a turn at the queue.
   struct Job {
-    bool turn = false;
+    enum class Kind { kRequest, kTurn, kUpkeep } kind = Kind::kRequest;  // kTurn: take requests from the queue
     BlockRequest request;
   };
 
@@ -84,6 +83,8 @@ class BlockDevice final : public VirtioDevice {
   void notify_guest();
   void reissue_flushes();
   void release_all();
+  void start_upkeep();
+  void run_upkeep();
 
   image::BlockTarget& target_;
   const Options options_;
@@ -94,6 +95,7 @@ class BlockDevice final : public VirtioDevice {
   bool quiesced_ = false;
   bool ending_ = false;
   bool turn_queued_ = false;
+  bool upkeep_queued_ = false;
   bool reissue_on_resume_ = false;        // flushes_ have no worker: after a fork or restore
   uint64_t generation_ = 0;               // counts resets
   unsigned in_flight_ = 0;                // reads, writes and zeroes with workers

@@ -122,6 +122,8 @@ TEST_F(DiskFork, AnyMomentOfAFlushIsAGoodMomentToFork) {
     guest.start();
     const char mark = static_cast<char>('A' + round % 26);
     for (uint64_t b = 0; b < 20; b++) ASSERT_EQ(guest.write_block(b * 7, mark), 0);
+    // A block of its own for each round, so that layers pile up and upkeep runs beside forks and flushes.
+    ASSERT_EQ(guest.write_block(1000 + static_cast<uint64_t>(round), mark), 0);
     guest.submit(VIRTIO_BLK_T_FLUSH, 0, {}, 0);
     std::this_thread::sleep_for(std::chrono::microseconds(round * 37 % 1500));
     ASSERT_TRUE(guest.driver.transport().quiesce(late()));
@@ -133,7 +135,7 @@ TEST_F(DiskFork, AnyMomentOfAFlushIsAGoodMomentToFork) {
       bool good = d->start_overlay(overlay("c" + std::to_string(round))).has_value();
       guest.driver.transport().resume();
       const std::optional<BlockGuestFake::Answer> answer = guest.take();
-      good = good && answer && answer->status == 0 && guest.read_block(7) == mark && guest.write_block(7, 'z') == 0;
+      good = good && answer && answer->status == 0 && guest.read_block(7) == mark && guest.read_block(1000) == 'A' && guest.write_block(7, 'z') == 0;
       ::_exit(good && guest.flush() == 0 && guest.read_block(7) == 'z' ? 0 : 1);
     }
     if (frozen) {
@@ -146,6 +148,8 @@ TEST_F(DiskFork, AnyMomentOfAFlushIsAGoodMomentToFork) {
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_EQ(status, 0) << "round " << round;
   }
+  EXPECT_LE(d->frozen_ids().size(), 40u);
+  for (int round = 0; round < kForks; round++) ASSERT_EQ(guest.read_block(1000 + static_cast<uint64_t>(round)), 'A' + round % 26);
 }
 
 TEST_F(DiskFork, DiscardGivesSpaceBack) {

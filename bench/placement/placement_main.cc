@@ -34,6 +34,7 @@ namespace {
 
 struct Options {
   int n = 50;
+  bool remount = false;
   std::string json;
 };
 
@@ -129,14 +130,20 @@ void measure(Report& report, const std::string& name, const Leaf& leaf, Sample s
   report.add({name, "ms", ms, plain, "floor: fork(2) alone"});
 }
 
-bool remount(const Mount& mount, bool favordynmods) {
-  const char* option = favordynmods ? "favordynmods" : "nofavordynmods";
-  if (::mount("none", mount.path.c_str(), "cgroup2", MS_REMOUNT, option) != 0) return false;
+// Kernels know no word for "off": a remount without the option clears it.
+bool set_favordynmods(const Mount& mount, bool on) {
+  if (::mount("none", mount.path.c_str(), "cgroup2", MS_REMOUNT | MS_RELATIME, on ? "favordynmods" : "") != 0) return false;
   const std::optional<Mount> now = cgroup2_mount();
-  return now && now->favordynmods == favordynmods;
+  return now && now->favordynmods == on;
 }
 
-void run(Report& report, const Mount& mount, int n) {
+void measure_both_ways(Report& report, const Leaf& leaf, bool favordynmods, int n) {
+  const std::string suffix = favordynmods ? ", favordynmods" : ", not favordynmods";
+  measure(report, "fork, then cgroup.procs" + suffix, leaf, sample_write, n);
+  measure(report, "clone3(CLONE_INTO_CGROUP)" + suffix, leaf, sample_clone, n);
+}
+
+void run(Report& report, const Mount& mount, const Options& options) {
   const Leaf leaf(mount.path);
   if (!leaf.valid()) {
     report.skip("all", "cannot make a cgroup in " + mount.path + ": " + std::strerror(errno));
@@ -145,16 +152,17 @@ void run(Report& report, const Mount& mount, int n) {
   constexpr size_t kTouched = 64 << 20;
   void* memory = mmap(nullptr, kTouched, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   std::memset(memory, 1, kTouched);
-  for (bool favordynmods : {false, true}) {
-    const std::string suffix = favordynmods ? ", favordynmods" : ", nofavordynmods";
-    if (mount.favordynmods != favordynmods && !remount(mount, favordynmods)) {
-      report.skip("placement" + suffix, "cannot remount " + mount.path);
-      continue;
-    }
-    measure(report, "fork, then cgroup.procs" + suffix, leaf, sample_write, n);
-    measure(report, "clone3(CLONE_INTO_CGROUP)" + suffix, leaf, sample_clone, n);
+  measure_both_ways(report, leaf, mount.favordynmods, options.n);
+  const std::string other = mount.favordynmods ? "not favordynmods" : "favordynmods";
+  if (!options.remount) {
+    report.skip("placement, " + other, "changes an option of the whole host: ask for it with --remount");
+  } else if (!set_favordynmods(mount, !mount.favordynmods)) {
+    report.skip("placement, " + other, "cannot remount " + mount.path);
+  } else {
+    measure_both_ways(report, leaf, !mount.favordynmods, options.n);
+    if (!set_favordynmods(mount, mount.favordynmods))
+      report.fail("restore", mount.path + " could not be put back: remount it by hand");
   }
-  remount(mount, mount.favordynmods);
   munmap(memory, kTouched);
 }
 
@@ -164,6 +172,7 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Placing a forked process into its cgroup.");
   app.add_option("--n", options.n, "samples per way");
+  app.add_flag("--remount", options.remount, "also measure with favordynmods switched (host-wide, put back afterwards)");
   app.add_option("--json", options.json, "one JSON object per row to this file");
   CLI11_PARSE(app, argc, argv);
 
@@ -174,6 +183,6 @@ int main(int argc, char** argv) {
   else if (geteuid() != 0)
     report.skip("all", "needs root");
   else
-    run(report, *mount, options.n);
+    run(report, *mount, options);
   return report.finish();
 }

@@ -25,7 +25,7 @@ std::array<char, abi::kChunkBytes> read_buffer;  // never used across calls
 
 size_t ring_size(uint32_t wanted) { return wanted == 0 ? kDefaultRing : std::clamp(wanted, kMinRing, kMaxRing); }
 
-abi::ProcessInfo describe(const abi::Exec& exec, pid_t pid) {
+abi::ProcessInfo describe(const abi::Exec& exec, pid_t pid, const std::string& default_user) {
   constexpr size_t kMaxShownBytes = 4096;
   abi::ProcessInfo info;
   info.set_pid(static_cast<uint32_t>(pid));
@@ -35,7 +35,7 @@ abi::ProcessInfo describe(const abi::Exec& exec, pid_t pid) {
     info.add_argv(arg);
   }
   if (exec.argv_size() == 0 && !exec.shell().empty()) info.add_argv(exec.shell().substr(0, kMaxShownBytes));
-  info.set_user(exec.user().empty() ? "root" : exec.user());
+  info.set_user(exec.user().empty() ? default_user : exec.user());
   info.set_tag(exec.tag().substr(0, 256));
   info.set_pty(exec.has_pty());
   info.set_started_ns(wall_ns());
@@ -44,12 +44,12 @@ abi::ProcessInfo describe(const abi::Exec& exec, pid_t pid) {
 
 }  // namespace
 
-Process::Process(Reactor& reactor, UserTasks* users, const abi::Exec& exec, Spawned spawned)
+Process::Process(Reactor& reactor, UserTasks* users, const abi::Exec& exec, Spawned spawned, const std::string& default_user)
     : reactor_(reactor),
       users_(users),
       pid_(spawned.pid),
       leaf_(std::move(spawned.leaf)),
-      description_(describe(exec, spawned.pid)),
+      description_(describe(exec, spawned.pid, default_user)),
       terminal_(spawned.terminal.valid()),
       timeout_ms_(exec.timeout_ms()),
       start_status_(std::move(spawned.start_status)),

@@ -34,7 +34,7 @@ class Process {
   };
   enum class State { kStarting, kRunning, kEnded, kFinished, kFailed };
 
-  Process(Reactor& reactor, UserTasks* users, const abi::Exec& exec, Spawned spawned);
+  Process(Reactor& reactor, UserTasks* users, const abi::Exec& exec, Spawned spawned, const std::string& default_user);
   Process(const Process&) = delete;
 
   pid_t pid() const { return pid_; }

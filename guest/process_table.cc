@@ -4,9 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "users.h"
+
 namespace ramet::guest {
 
-ProcessTable::ProcessTable(Reactor& reactor, UserTasks* users) : reactor_(reactor), users_(users) {
+ProcessTable::ProcessTable(Reactor& reactor, UserTasks* users)
+    : reactor_(reactor), users_(users), default_user_(default_user()) {
   if (!users_) return;
   inotify_.reset(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (inotify_) inotify_watch_ = reactor_.watch(inotify_.get(), EPOLLIN, [this](uint32_t) { on_leaf_events(); });
@@ -20,7 +23,7 @@ Result<std::shared_ptr<Process>> ProcessTable::start(const abi::Exec& exec, cons
   TRY_ASSIGN(Spawned spawned, spawn(exec, sandbox_id, users_));
   const pid_t pid = spawned.pid;
   erase(pid);  // a finished namesake: the kernel has reused its number
-  const auto process = std::make_shared<Process>(reactor_, users_, exec, std::move(spawned));
+  const auto process = std::make_shared<Process>(reactor_, users_, exec, std::move(spawned), default_user_);
   process->set_on_over([this, pid] { on_over(pid); });
   processes_[pid] = process;
   return process;

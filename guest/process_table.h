@@ -41,6 +41,7 @@ class ProcessTable {
 
   Reactor& reactor_;
   UserTasks* users_;
+  const std::string default_user_;  // read once: for show, and the loop does not wait for the disk
   std::map<pid_t, std::shared_ptr<Process>> processes_;
   std::list<pid_t> finished_;  // oldest first
   Timer forget_timer_;

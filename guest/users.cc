@@ -56,13 +56,13 @@ std::optional<User> lookup(const std::function<bool(const Fields&)>& matches) {
   return found;
 }
 
+}  // namespace
+
 std::string default_user() {
   const Result<std::string> text = read_file("/etc/ramet/default_user", 256);
   const std::string name = text ? text->substr(0, text->find('\n')) : "";
   return name.empty() ? "root" : name;
 }
-
-}  // namespace
 
 Result<User> find_user(std::string_view name_or_number) {
   const std::string by_image = name_or_number.empty() ? default_user() : "";

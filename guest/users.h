@@ -20,8 +20,10 @@ struct User {
   std::string shell = "/bin/sh";
 };
 
-// By name or number; empty is the user that the image names in /etc/ramet/default_user, else root. A number without an entry is
-// a user without name whose home is "/". Errors: kNotFound.
+// Who acts when a request names nobody: the image says it in /etc/ramet/default_user; else root.
+std::string default_user();
+// By name or number; empty is the default user. A number without an entry is a user without name whose home is "/".
+// Errors: kNotFound.
 Result<User> find_user(std::string_view name_or_number);
 // The primary group and all that list the user.
 std::vector<gid_t> groups_of(const User& user);

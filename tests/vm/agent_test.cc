@@ -34,7 +34,8 @@ class Agent : public testing::Test {
     options.cmdline = "console=ttyS0 reboot=t panic=-1 quiet";
     options.vcpus = 2;
     options.memory_mib = 512;
-    options.disks = {{.id = "vda", .base_path = base + "/disk.img", .size_bytes = std::filesystem::file_size(base + "/disk.img")}};
+    options.disks = {
+        {.id = "vda", .base_path = base + "/disk.img", .size_bytes = std::filesystem::file_size(base + "/disk.img")}};
     const int64_t begin = now_ms();
     Result<std::unique_ptr<Vm>> vm = Vm::boot(options);
     if (!vm) return void(skip_ = "cannot boot: " + vm.error().to_string());
@@ -65,7 +66,16 @@ class Agent : public testing::Test {
   static bool ping(Vm& vm) {
     return ask(vm, [](abi::Request& r) { r.mutable_ping(); }).result.has_pong();
   }
-  static std::string run(Vm& vm, const std::string& line) { return open(vm, guest::shell(line)).finish().out; }
+  static abi::Request as_root(const std::string& line) {
+    abi::Request request = guest::shell(line);
+    request.mutable_exec()->set_user("root");
+    return request;
+  }
+  static std::string run(Vm& vm, const std::string& line) { return open(vm, as_root(line)).finish().out; }
+
+  static std::string disk_troubles() {
+    return run(*vm_, "grep ' / ' /proc/mounts; df /; touch /root/t 2>&1; dmesg | tail -15");
+  }
 
   static Call::Outcome identify(Vm& vm, const std::string& name, bool thaw, int64_t clock_shift_ns = 0) {
     return ask(vm, [&](abi::Request& r) {
@@ -98,8 +108,8 @@ class Agent : public testing::Test {
     const Call::Outcome done = identify(**child, name, true);
     EXPECT_TRUE(done.result.has_identified()) << done.result.error().message();
     EXPECT_TRUE(done.result.identified().vmgenid_seen()) << run(**child, "dmesg | tail -5; ls -l /sys/bus/*/drivers/vmgenid");
-    std::printf("freeze %ld ms (inside %u us), fork %ld ms, thaw %ld ms, identify %ld ms (inside %u us), clock delta %.3f ms\n", t1 - t0,
-                frozen.result.frozen().took_us(), t2 - t1, t3 - t2, now_ms() - t3, done.result.identified().took_us(),
+    std::printf("freeze %ld ms (inside %u us), fork %ld ms, thaw %ld ms, identify %ld ms (inside %u us), clock delta %.3f ms\n",
+                t1 - t0, frozen.result.frozen().took_us(), t2 - t1, t3 - t2, now_ms() - t3, done.result.identified().took_us(),
                 static_cast<double>(done.result.identified().clock_delta_ns()) / 1e6);
     return std::move(*child);
   }
@@ -110,10 +120,18 @@ class Agent : public testing::Test {
 
 TEST_F(Agent, MachineIsSetUp) {
   EXPECT_EQ(run(*vm_, "cat /proc/1/comm"), "init\n");
-  std::printf("%s", run(*vm_, "cat /proc/mounts; ip -br addr; ls /sys/fs/cgroup; cat /sys/fs/cgroup/ramet.user/memory.max "
-                              "/sys/fs/cgroup/ramet.user/pids.max /proc/1/oom_score_adj; free -m; ls -l /dev/fd /dev/ptmx; ulimit -n; "
-                              "cat /proc/1/status | grep -E 'VmRSS|RssAnon|RssFile'; env; tty; cat /sys/devices/system/clocksource/*/current_clocksource").c_str());
+  std::printf("%s",
+              run(*vm_,
+                  "cat /proc/mounts; ip -br addr; ls /sys/fs/cgroup; cat /sys/fs/cgroup/ramet.user/memory.max "
+                  "/sys/fs/cgroup/ramet.user/pids.max /proc/1/oom_score_adj; free -m; ls -l /dev/fd /dev/ptmx; ulimit -n; "
+                  "cat /proc/1/status | grep -E 'VmRSS|RssAnon|RssFile'; env; tty; cat "
+                  "/sys/devices/system/clocksource/*/current_clocksource")
+                  .c_str());
   EXPECT_EQ(run(*vm_, "sudo -n -u user sudo -n id -u"), "0\n");
+}
+
+TEST_F(Agent, NobodyNamedIsTheImagesDefaultUser) {
+  EXPECT_EQ(open(*vm_, guest::shell("id -un; sudo -n id -un")).finish().out, "user\nroot\n");
 }
 
 TEST_F(Agent, IdentityIsTakenAndTheClockStepped) {
@@ -134,12 +152,12 @@ TEST_F(Agent, ExecStreamsPtyAndTimeout) {
   const int64_t begin = now_ms();
   EXPECT_EQ(run(*vm_, "echo hi"), "hi\n");
   std::printf("exec %ld ms\n", now_ms() - begin);
-  abi::Request pty = guest::shell("stty size; tty");
+  abi::Request pty = as_root("stty size; tty");
   pty.mutable_exec()->mutable_pty()->set_rows(30);
   pty.mutable_exec()->mutable_pty()->set_cols(90);
   pty.mutable_exec()->set_user("user");
   EXPECT_EQ(open(*vm_, pty).finish().out, "30 90\r\n/dev/pts/0\r\n");
-  abi::Request slow = guest::shell("setsid sleep 600 & sleep 600");
+  abi::Request slow = as_root("setsid sleep 600 & sleep 600");
   slow.mutable_exec()->set_timeout_ms(500);
   EXPECT_TRUE(open(*vm_, slow).finish().result.exit().timed_out());
   EXPECT_EQ(run(*vm_, "pgrep -c sleep"), "0\n");
@@ -151,17 +169,25 @@ TEST_F(Agent, BigOutputAndFilesCrossTheVsock) {
   std::printf("20 MB of output in %ld ms\n", now_ms() - begin);
   abi::Request write;
   write.mutable_write()->set_path("/root/f");
+  write.mutable_write()->set_user("root");
   Call in = open(*vm_, write);
   const std::string chunk(abi::kChunkBytes, 'q');
-  for (int i = 0; i < 160; i++) ASSERT_TRUE(in.send_data(chunk, i == 159));
+  for (int i = 0; i < 160; i++)
+    ASSERT_TRUE(in.send_data(chunk, i == 159)) << in.finish().result.error().message() << disk_troubles();
   EXPECT_EQ(in.finish().result.file().size_bytes(), 160 * abi::kChunkBytes);
-  EXPECT_EQ(ask(*vm_, [](abi::Request& r) { r.mutable_read()->set_path("/root/f"); }).data.size(), 160 * abi::kChunkBytes);
+  EXPECT_EQ(ask(*vm_,
+                [](abi::Request& r) {
+                  r.mutable_read()->set_path("/root/f");
+                  r.mutable_read()->set_user("root");
+                })
+                .data.size(),
+            160 * abi::kChunkBytes);
 }
 
 TEST_F(Agent, MemoryHogAndForkBombLeaveTheAgentAlive) {
   EXPECT_NE(run(*vm_, "python3 -c 'a=bytearray(2000<<20)' 2>&1; echo $?"), "0\n");
   ASSERT_TRUE(ping(*vm_));
-  abi::Request bomb = guest::shell("f() { f | f & }; f; sleep 5");
+  abi::Request bomb = as_root("f() { f | f & }; f; sleep 5");
   bomb.mutable_exec()->set_timeout_ms(4000);
   (void)open(*vm_, bomb).finish();
   ASSERT_TRUE(ping(*vm_));
@@ -169,7 +195,7 @@ TEST_F(Agent, MemoryHogAndForkBombLeaveTheAgentAlive) {
 }
 
 TEST_F(Agent, StrictForkBranchesARunningCommand) {
-  abi::Request count = guest::shell("i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done");
+  abi::Request count = as_root("i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done");
   Call running = open(*vm_, count);
   const uint32_t pid = running.next()->started().pid();
   std::unique_ptr<Vm> child = strict_fork(*vm_, "child-a");
@@ -193,7 +219,10 @@ TEST_F(Agent, StrictForkBranchesARunningCommand) {
   for (int i = 0; i < 20; i++)
     if (const std::optional<abi::Event> event = running.next(); event && event->has_output()) parent_lines++;
   EXPECT_GT(parent_lines, 5);  // the parent's stream was not broken
-  ask(*vm_, [pid](abi::Request& r) { r.mutable_signal()->set_pid(pid); r.mutable_signal()->set_signal(SIGKILL); });
+  ask(*vm_, [pid](abi::Request& r) {
+    r.mutable_signal()->set_pid(pid);
+    r.mutable_signal()->set_signal(SIGKILL);
+  });
   EXPECT_TRUE(running.finish().complete);
 }
 
@@ -210,7 +239,7 @@ TEST_F(Agent, ForkOfAForkAgainAndAgain) {
 }
 
 TEST_F(Agent, UnidentifiedChildStaysFrozen) {
-  abi::Request count = guest::shell("while :; do date +%s%N > /run/last; sleep 0.02; done");
+  abi::Request count = as_root("while :; do date +%s%N > /run/last; sleep 0.02; done");
   count.mutable_exec()->set_detach(true);
   const uint32_t pid = open(*vm_, count).finish().pid;
   ASSERT_TRUE(ask(*vm_, [](abi::Request& r) { r.mutable_freeze(); }).result.has_frozen());
@@ -220,14 +249,18 @@ TEST_F(Agent, UnidentifiedChildStaysFrozen) {
   std::this_thread::sleep_for(40s);
   EXPECT_FALSE(ask(*vm_, [](abi::Request& r) { r.mutable_ping(); }).result.pong().frozen());
   EXPECT_TRUE(ask(**child, [](abi::Request& r) { r.mutable_ping(); }).result.pong().frozen());
-  ask(*vm_, [pid](abi::Request& r) { r.mutable_signal()->set_pid(pid); r.mutable_signal()->set_signal(SIGKILL); });
+  ask(*vm_, [pid](abi::Request& r) {
+    r.mutable_signal()->set_pid(pid);
+    r.mutable_signal()->set_signal(SIGKILL);
+  });
 }
 
 TEST_F(Agent, FileSystemFreezeAlwaysEnds) {
   const Call::Outcome frozen = ask(*vm_, [](abi::Request& r) { r.mutable_freeze_fs()->set_hold_ms(1000); });
   ASSERT_TRUE(frozen.result.has_fs_frozen()) << frozen.result.error().message();
-  EXPECT_EQ(run(*vm_, "echo x > /root/after; cat /root/after"), "x\n");  // waits for the thaw
-  EXPECT_TRUE(ask(*vm_, [](abi::Request& r) { r.mutable_freeze_fs(); }).result.has_fs_frozen());
+  EXPECT_EQ(run(*vm_, "echo x > /root/after; cat /root/after"), "x\n") << disk_troubles();  // waits for the thaw
+  const Call::Outcome again = ask(*vm_, [](abi::Request& r) { r.mutable_freeze_fs(); });
+  EXPECT_TRUE(again.result.has_fs_frozen()) << again.result.error().message();
   EXPECT_FALSE(ask(*vm_, [](abi::Request& r) { r.mutable_thaw_fs(); }).result.has_error());
   EXPECT_FALSE(ask(*vm_, [](abi::Request& r) { r.mutable_drop_caches(); }).result.has_error());
 }

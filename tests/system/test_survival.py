@@ -1,0 +1,177 @@
+"""Who dies takes nobody along: monitors, families' first machines, and the daemon at every step of create, fork and delete."""
+
+import contextlib
+import os
+import time
+
+import pytest
+from client import ApiError, Sandbox, deleting
+
+MIB = 1 << 20
+# Steps of src/host/crash_point.cc that a create, a fork and a delete pass when the template is booted. The steps of a boot are
+# walked with tiny guests by host_vm_test: each would cost a boot of Debian here.
+STEPS = [
+    "create.journalled", "create.files", "create.requested", "create.committed", "create.identified", "create.running",
+    "fork.journalled", "fork.files", "fork.frozen", "fork.forked", "fork.chain", "fork.committed", "fork.identified", "fork.running",
+    "remove.marked", "remove.killed", "remove.files", "remove.row",
+]
+
+
+def wait_until(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not happen within {seconds} s"
+        time.sleep(0.2)
+
+
+def state_of(api, sandbox):
+    try:
+        return api.call("GET", sandbox.path)["state"]
+    except ApiError as error:
+        return "gone" if error.status == 404 else error.code
+
+
+def monitor_pid(on_host, sandbox):
+    """The process in the sandbox's control group."""
+    return on_host("sh", "-c", f"cat /sys/fs/cgroup/ramet.slice/*/{sandbox.id}/cgroup.procs").split()[0]
+
+
+def healthy(api):
+    try:
+        return api.call("GET", "/v1/health", timeout=5)["status"] == "ok"
+    except (OSError, ApiError, ValueError):
+        return False
+
+
+@pytest.fixture
+def restart_daemon(api, on_host):
+    """Kills rametd with SIGKILL; the next one has the given variables in its environment."""
+    if os.environ.get("RAMET_MACHINE_KIND") == "native":
+        pytest.skip("only the emulated host starts a killed rametd again")
+
+    def restart(**variables):
+        lines = "".join(f"{name}={value}\n" for name, value in variables.items())
+        old = on_host("pidof", "rametd").strip()
+        on_host("sh", "-c", f"printf '%s' '{lines}' > /run/rametd.env; kill -9 {old}")
+        wait_until(lambda: on_host("pidof", "rametd", check=False).strip() not in ("", old) and healthy(api), 60, "a new rametd")
+
+    yield restart
+    restart()
+
+
+def leftovers(on_host):
+    """Everything of sandboxes that lies around on the host, by name; template boots and zygotes apart."""
+    listing = on_host("sh", "-c", "cd /var/lib/ramet && ls machines overlays /run/ramet/vm; ls -d /sys/fs/cgroup/ramet.slice/*/ | xargs -n1 basename")
+    return sorted(word for word in listing.split() if word.startswith("sb-"))
+
+
+def test_a_killed_monitor_ends_its_sandbox_only(api, on_host):
+    family = api.create()
+    children, _ = family.fork(2)
+    with deleting([family, *children]):
+        wait_until(lambda: on_host("sh", "-c", f"ls /sys/fs/cgroup/ramet.slice/{family.id}").count(children[0].id), 20, "its own leaf")
+        on_host("kill", "-9", monitor_pid(on_host, family))
+        wait_until(lambda: state_of(api, family) == "failed", 20, "noticing it")
+        assert api.call("GET", family.path)["state"] == "failed"
+        for child in children:
+            assert child.run("echo alive") == "alive"
+        [grandchild], _ = children[0].fork(1)
+        with grandchild:
+            assert grandchild.run("echo alive") == "alive"
+
+
+def test_sandboxes_and_their_commands_outlive_the_daemon(api, restart_daemon):
+    parent = api.create(labels={"who": "parent"}, ttl_seconds=3600)
+    children, _ = parent.fork(1)
+    with deleting([parent, *children]):
+        pid = parent.start("for i in $(seq 400); do echo line $i; sleep 0.1; done; exec sleep 1000")
+        before = {s["id"]: s for s in api.list()}
+        restart_daemon()
+        after = {s["id"]: s for s in api.list()}
+        assert after == before
+        events = parent.attach(pid)
+        assert any("line" in event.get("data", "") for event in events)
+        [again], _ = parent.fork(1)
+        with again:
+            assert again.run(f"test -d /proc/{pid} && echo there") == "there"
+        assert children[0].run("echo alive") == "alive"
+
+
+def test_time_runs_out_also_while_the_daemon_is_down(api, on_host, restart_daemon):
+    del restart_daemon  # only for its clean-up and its skip
+    sandbox = api.create()
+    with sandbox:
+        api.call("PATCH", sandbox.path, {"ttl_seconds": 3})
+        on_host("sh", "-c", "touch /run/rametd.hold; kill -9 $(pidof rametd)")
+        time.sleep(4)
+        on_host("rm", "/run/rametd.hold")
+        wait_until(lambda: healthy(api), 60, "a new rametd")
+        wait_until(lambda: state_of(api, sandbox) == "gone", 10, "its end")
+
+
+def try_everything(api, bystander):
+    """Create, fork, delete; the daemon dies somewhere on the way."""
+    with contextlib.suppress(OSError, ApiError, ValueError, KeyError):
+        made = api.call("POST", "/v1/sandboxes", {"template": "base", "ttl_seconds": 600}, timeout=120)
+        [child, _], _ = bystander.fork(2)
+        api.call("DELETE", child.path, timeout=60)
+        api.call("DELETE", f"/v1/sandboxes/{made['id']}", timeout=60)
+
+
+def test_the_daemon_may_die_at_every_step(api, on_host, restart_daemon):
+    with api.create() as bystander:
+        pid = bystander.start("exec sleep 100000")
+        for step in STEPS:
+            restart_daemon(RAMET_CRASH_AT=step)
+            old = on_host("pidof", "rametd").strip()
+            on_host("sh", "-c", "printf '' > /run/rametd.env")
+            try_everything(api, bystander)
+            wait_until(lambda: on_host("pidof", "rametd", check=False).strip() not in ("", old), 60, f"the death at {step}")
+            wait_until(lambda: healthy(api), 60, "a new rametd")
+            assert bystander.run(f"test -d /proc/{pid} && echo there") == "there", step
+            for document in api.list():
+                assert document["state"] == "running", (step, document)
+                one = Sandbox(api, document)
+                assert one.run("echo usable") == "usable", step
+                if one.id != bystander.id:
+                    one.delete()
+            wait_until(lambda: all(bystander.id in name or not name.startswith("sb-") for name in leftovers(on_host)), 20, f"a clean host after {step}")
+            monitors = on_host("pidof", "ramet-vmm").split()
+            assert len(monitors) == 2, f"after {step}: the zygote, the bystander, and {len(monitors) - 2} more"
+
+
+def test_a_parent_at_its_limit_lives_while_its_family_has_room(api, on_host):
+    """It rewrites all it has after every fork, so each child keeps a full copy; past the limit the fork is refused."""
+    hold = ("import os, sys, time, signal\n"
+            f"block = bytearray({192 * MIB})\n"
+            "def fill(*_):\n"
+            "    for i in range(0, len(block), 4096): block[i] = (block[i] + 1) % 256\n"
+            "    open('/dev/shm/filled', 'a').write('x')\n"
+            "signal.signal(signal.SIGUSR1, fill)\n"
+            "fill()\n"
+            "while True: time.sleep(1)\n")
+    parent = api.create()
+    children = []
+    with deleting([parent]), deleting(children):
+        parent.write("/tmp/hold.py", hold.encode())
+        pid = parent.start("exec python3 /tmp/hold.py")
+        refused = None
+        for rounds in range(1, 11):
+            parent.wait_for(f"test $(wc -c < /dev/shm/filled) -ge {rounds}", seconds=120)
+            try:
+                made, _ = parent.fork(1)
+            except ApiError as error:
+                refused = error
+                break
+            children += made
+            parent.run(f"kill -USR1 {pid}")
+        assert parent.run(f"test -d /proc/{pid} && echo there") == "there"
+        for child in children:
+            assert child.run("echo alive") == "alive"
+        limit = int(on_host("cat", f"/sys/fs/cgroup/ramet.slice/{parent.id}/memory.max"))
+        fits = (limit // MIB - 64) // 200
+        assert refused is not None or len(children) == 10
+        if refused is not None:
+            assert refused.status in (503, 507), refused
+            assert "family" in str(refused) or "memory" in str(refused)
+        assert len(children) >= min(10, fits - 3), f"only {len(children)} forks in {limit // MIB} MiB"

@@ -40,6 +40,7 @@ struct HostOptions {
   Milliseconds agent_deadline{15'000};      // a short operation of the agent
   Milliseconds child_deadline{30'000};      // a new child: start to identity confirmed
   Milliseconds freeze_deadline{500};
+  uint32_t longest_overlay_chain = 16;      // frozen overlays of one sandbox; past it they are merged in the background
   AgentUse agent = AgentUse::kRequired;
   std::vector<std::string> eager_templates; // booted at start instead of at the first create; "*" = all
 };

@@ -213,6 +213,7 @@ void HostImpl::tend_overlays() {
     if (sealed) (void)registry_->set_overlay_state(id, OverlayState::kSealed).has_value();
     else log_warn("overlay " + id + " cannot be sealed: " + sealed.error().message());
   }
+  shorten_chains();
 }
 
 }  // namespace ramet::host

@@ -32,6 +32,7 @@ struct Sandbox {
   std::atomic<int> forks_pending{0};  // no page table walk meanwhile
   MemoryUse memory_use;               // guarded by mutex
   Deadline memory_use_until{};        // guarded by mutex: the measurement is fresh until then
+  std::string merged_overlay;         // slow thread only: the last one that was merged for it
 };
 
 class HostImpl final : public Host {
@@ -105,6 +106,11 @@ class HostImpl final : public Host {
   void drop_oldest_failed();
   void kill_strays();
   void tend_overlays();                               // slow thread: deletes doomed ones, seals frozen ones
+
+  // ---- chains (overlay_merge.cc), slow thread ----
+  void shorten_chains();
+  Status shorten_chain(const std::string& id);
+  Result<std::vector<std::string>> forget_covered(const Running& r);
 
   // ---- guests (host_guest.cc) ----
   Result<UniqueFd> guest_stream(const std::string& id);

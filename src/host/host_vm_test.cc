@@ -13,9 +13,13 @@
 #include "host/machine.h"
 #include "host/registry.h"
 #include "host/testing/host_fixture.h"
+#include "vmm/control/client.h"
 
 namespace ramet::host {
 namespace {
+
+// tests/guests/lib/protocol.h: a word is kind << 28 | value.
+constexpr uint32_t kStepOnce = 8u << 28 | 1, kAnswer = 3, kFail = 5;
 
 using testing::monitors_of;
 using testing::names_in;
@@ -71,6 +75,20 @@ class HostVmTest : public ::testing::Test {
     for (const MachineRow& r : *rows)
       if (r.info.id == id) return static_cast<pid_t>(r.pid);
     return 0;
+  }
+  // One round of the guest `blk`, by a control connection of our own. Requires: no host is connected.
+  uint32_t step(const std::string& id) {
+    std::atomic<uint32_t> answer{0};
+    Result<std::unique_ptr<vmm::control::Client>> client =
+        vmm::control::Client::connect(root_ + "/run/vm/" + id + ".sock", [&](const vmm::Event& e) {
+          const uint32_t word = e.has_debug_port() ? e.debug_port().value() : 0;
+          if (word >> 28 == kAnswer || word >> 28 == kFail) answer = word;
+        });
+    if (!client) return 0;
+    EXPECT_TRUE((*client)->debug_push(std::span(&kStepOnce, 1), deadline_after(Milliseconds(2000))));
+    for (int i = 0; i < 200 && answer == 0; i++) std::this_thread::sleep_for(Milliseconds(10));
+    EXPECT_EQ(answer >> 28, kAnswer);
+    return answer & 0x0fffffff;
   }
   SandboxState wait_state(const std::string& id, SandboxState wanted) {
     SandboxState state{};
@@ -219,6 +237,41 @@ TEST_F(HostVmTest, WithoutMemoryACreateIsRefused) {
   ASSERT_FALSE(s);
   EXPECT_EQ(s.error().kind(), ErrorKind::kNoMemory);
 }
+
+// The guest counts in RAM and in a flushed block at every round and compares the two; what it reads comes through its overlays.
+class ChainTest : public HostVmTest {
+ protected:
+  std::vector<std::string> chain_after_forks(uint32_t longest, int forks) {
+    host_.reset();
+    options_ = tiny_options(root_);
+    options_->longest_overlay_chain = longest;
+    open();
+    EXPECT_TRUE(testing::upload_tiny(*host_, "blk", "blk"));
+    CreateOptions o;
+    o.template_name = "blk";
+    const Result<SandboxInfo> s = host_->create(o);
+    EXPECT_TRUE(s);
+    if (!s) return {};
+    for (int i = 1; i <= forks; i++) {
+      host_.reset();  // the guest's debug port is reached over the one control connection
+      EXPECT_EQ(step(s->id), static_cast<uint32_t>(i)) << "the disk is no longer what the guest wrote";
+      open();
+      const ForkResult r = fork(s->id);
+      for (const SandboxInfo& c : r.children) EXPECT_TRUE(host_->remove(c.id));
+      std::this_thread::sleep_for(Milliseconds(100));
+    }
+    const Result<std::unique_ptr<Registry>> registry = Registry::open(root_ + "/state/ramet.db");
+    const std::vector<std::string> chain = *(*registry)->chain(s->id);
+    host_.reset();
+    EXPECT_EQ(step(s->id), forks + 1u);
+    open();
+    return chain;
+  }
+};
+
+TEST_F(ChainTest, CoveredOverlaysAreForgotten) { EXPECT_LT(chain_after_forks(4, 10).size(), 7u); }
+
+TEST_F(ChainTest, FrozenOnesAreMergedUnderARunningGuest) { EXPECT_EQ(chain_after_forks(0, 4).size(), 2u); }
 
 // Everything that is left after the daemon died at `step` is adopted or undone, and then nothing remains.
 class CrashTest : public HostVmTest, public ::testing::WithParamInterface<std::string_view> {};

@@ -303,6 +303,23 @@ Status Registry::delete_machine(const std::string& id) {
   return s.bind(std::string_view(id)).run();
 }
 
+Status Registry::add_merged(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  return insert_overlay(id, OverlayState::kFrozen);
+}
+
+Status Registry::set_frozen(const std::string& machine_id, const std::vector<std::string>& frozen) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY_ASSIGN(const std::vector<std::string> chain, chain_locked(machine_id));
+  if (chain.empty()) return fail(ErrorKind::kNotFound, machine_id + " has no overlays");
+  TRY_ASSIGN(SqlStatement d, db_.prepare("DELETE FROM chain WHERE machine_id=?"));
+  TRY(d.bind(std::string_view(machine_id)).run());
+  for (const std::string& id : frozen) TRY(append_chain(machine_id, id));
+  TRY(append_chain(machine_id, chain.back()));
+  return t.commit();
+}
+
 Status Registry::set_overlay_state(const std::string& id, OverlayState state) {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE overlays SET state=? WHERE id=? AND state<>'doomed'"));

@@ -80,6 +80,10 @@ class Registry {
   Status set_labels(const std::string& id, const Labels& labels);
   Status delete_machine(const std::string& id);  // with its chain
 
+  // A merged overlay on its way: a row that nobody uses yet. Requires: the thread that calls doom_unused() makes and uses it.
+  Status add_merged(const std::string& id);
+  // What this machine stands on from now on, beneath its writable overlay.
+  Status set_frozen(const std::string& machine_id, const std::vector<std::string>& frozen);
   Status set_overlay_state(const std::string& id, OverlayState state);
   Status delete_overlay(const std::string& id);
 

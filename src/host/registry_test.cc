@@ -114,6 +114,18 @@ TEST_F(RegistryTest, AnOverlayGoesWithItsLastUser) {
   EXPECT_TRUE(registry_->overlays()->empty());
 }
 
+TEST_F(RegistryTest, AMergedOverlayStandsForTheOldest) {
+  ASSERT_TRUE(registry_->add_machine(row("a"), {}, "a-own"));
+  ASSERT_TRUE(registry_->begin_fork(intent()));
+  ASSERT_TRUE(registry_->settle_fork("op-1", true));
+  ASSERT_TRUE(registry_->add_merged("m"));
+  ASSERT_TRUE(registry_->set_frozen("a", {"m"}));
+  EXPECT_EQ(chain("a"), (Ids{"m", "a-next"}));
+  EXPECT_EQ(chain("b"), (Ids{"a-own", "b-own"}));
+  EXPECT_TRUE(registry_->doom_unused()->empty());
+  EXPECT_FALSE(registry_->set_frozen("nobody", {"m"}));
+}
+
 TEST_F(RegistryTest, AForkOfAZygoteHasNothingToSwap) {
   MachineRow zygote = row("z");
   zygote.role = MachineRole::kZygote;

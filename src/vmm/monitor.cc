@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "vmm/disk_setup.h"
 
 namespace ramet::vmm {
 namespace {
@@ -74,6 +75,8 @@ void Monitor::on_request(control::Server::Ticket ticket, const Request& request,
       machine_->debug_port()->push(words);
       return answer({});
     }
+    case Op::kReplaceFrozen:
+      return answer(replace_frozen(request.replace_frozen(), fds));
     default:
       return answer(fail(ErrorKind::kUnsupported, "unknown request " + std::to_string(request.op_case())));
   }
@@ -97,6 +100,17 @@ Status Monitor::resume() {
   paused_ = false;
   set_machine_going();
   return {};
+}
+
+Status Monitor::replace_frozen(const ReplaceFrozen& request, control::ReceivedFds& fds) {
+  TRY_ASSIGN(OverlayDescriptors merged, take_overlay(request.merged(), fds));
+  Disk* const disk = machine_->disk();
+  if (!disk || disk->id() != request.disk_id()) return fail(ErrorKind::kNotFound, "this machine has no disk '" + request.disk_id().substr(0, 64) + "'");
+  const bool was_standing = machine_->standing();
+  if (!was_standing) TRY(machine_->stand_still(deadline_after(kPauseLimit)));
+  Status replaced = disk->replace_frozen(request.first(), request.count(), std::move(merged));
+  if (!was_standing) set_machine_going();
+  return replaced;
 }
 
 void Monitor::connect(control::Server::Ticket ticket, const Connect& request) {
@@ -147,6 +161,7 @@ Stats Monitor::stats() const {
     s.set_block_writes(disk->metrics().writes);
     s.set_block_flushes(disk->metrics().flushes);
     s.set_overlay_blocks(disk->overlay_blocks());
+    for (const std::string& id : disk->frozen_ids()) s.add_frozen_overlays(id);
   }
   return s;
 }

@@ -68,6 +68,7 @@ class Monitor {
   Status resume();
   void connect(control::Server::Ticket ticket, const Connect& request);
   Result<Captured> capture(const Capture& request, control::ReceivedFds& fds);
+  Status replace_frozen(const ReplaceFrozen& request, control::ReceivedFds& fds);
   Stats stats() const;
   void set_machine_going();
   void finish(const std::string& reason, const std::string& detail);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -153,7 +154,14 @@ void reset_signals() {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (int sig = 1; sig < NSIG; sig++) ::signal(sig, SIG_DFL);
+  // By the system call: the C library refuses to touch signals 32 and 33, which it uses itself and which may be ignored by inheritance.
+  struct {
+    void* handler;
+    unsigned long flags;
+    void* restorer;
+    unsigned long mask;
+  } const by_default{};  // the kernel's struct sigaction; a null handler is SIG_DFL
+  for (int sig = 1; sig < NSIG; sig++) ::syscall(SYS_rt_sigaction, sig, &by_default, nullptr, sizeof by_default.mask);
 }
 
 void run_child(const abi::Exec& exec, const std::string& sandbox_id, ChildStreams streams, UniqueFd status) {

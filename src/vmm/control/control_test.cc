@@ -57,8 +57,8 @@ class ControlTest : public ::testing::Test {
       FdsToSend fds;
       Response r;
       r.mutable_connected()->set_stream_fd(fds.add(pair.a.get()));
+      guest_end_ = std::move(pair.b);  // before the answer: the test reads it then
       server_->respond(ticket, std::move(r), fds.fds());
-      guest_end_ = std::move(pair.b);
       return;
     }
     if (request.has_pause()) server_->respond_error(ticket, Error(ErrorKind::kNotQuiescent, "busy"));

@@ -122,7 +122,8 @@ class Vm {
   Result<bool> signal_msi(uint64_t address, uint32_t data) const;
 
   Result<ClockState> clock() const;
-  Status set_clock(const ClockState& saved, TimeMode mode);
+  // `restored_at`: the moment whose TSC the vCPUs were restored with; what passed since belongs to the guest's time in both clocks.
+  Status set_clock(const ClockState& saved, TimeMode mode, const Moment& restored_at);
 
   int fd() const { return fd_.get(); }
   void close() { fd_.reset(); }
@@ -162,5 +163,6 @@ class System {
 
 // The host's time stamp counter.
 uint64_t read_tsc();
+Moment this_moment();
 
 }  // namespace ramet::kvm

@@ -116,9 +116,10 @@ TEST_F(KvmTest, StateMovesToAnotherVm) {
   ASSERT_TRUE(clock);
   Result<Machine> second = build();
   ASSERT_TRUE(second);
-  const Status restored = second->vcpu->restore(*state, TimeMode::kRunsOn, *clock, read_tsc());
+  const Moment now = this_moment();
+  const Status restored = second->vcpu->restore(*state, TimeMode::kRunsOn, *clock, now.host_tsc);
   ASSERT_TRUE(restored) << restored.error().to_string();
-  ASSERT_TRUE(second->vm.set_clock(*clock, TimeMode::kRunsOn));
+  ASSERT_TRUE(second->vm.set_clock(*clock, TimeMode::kRunsOn, now));
   ASSERT_TRUE(second->vcpu->notify_paused());
   EXPECT_EQ(next_value(*second->vcpu), 3u);
 }

@@ -29,6 +29,12 @@ struct ClockState {
   int64_t monotonic_raw_ns = 0;
 };
 
+// The host's clocks at one moment.
+struct Moment {
+  uint64_t host_tsc = 0;
+  int64_t monotonic_raw_ns = 0;
+};
+
 // How time continues in a restored machine. TSC and kvm-clock both run on, or both stand still; never one of them, or the guest's
 // watchdog calls its TSC unstable.
 enum class TimeMode {

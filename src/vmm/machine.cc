@@ -85,10 +85,10 @@ Status Machine::restore(kvm::TimeMode mode, const GenerationId& id) {
   if (cpu_state_.vcpus.size() != vcpus_->vcpus().size())
     return fail(ErrorKind::kCorrupt, "saved state has " + std::to_string(cpu_state_.vcpus.size()) + " vCPUs, the machine " +
                                          std::to_string(vcpus_->vcpus().size()));
-  const uint64_t tsc_now = kvm::read_tsc();
+  const kvm::Moment now = kvm::this_moment();
   for (size_t i = 0; i < cpu_state_.vcpus.size(); i++)
-    TRY(vcpus_->vcpus()[i].restore(cpu_state_.vcpus[i], mode, cpu_state_.clock, tsc_now));
-  TRY(vm_.set_clock(cpu_state_.clock, mode));
+    TRY(vcpus_->vcpus()[i].restore(cpu_state_.vcpus[i], mode, cpu_state_.clock, now.host_tsc));
+  TRY(vm_.set_clock(cpu_state_.clock, mode, now));
   TRY(generation_id_.change(id));  // after the LAPICs, before the first instruction
   quiesced_ = true;
   return vcpus_->start_threads();

@@ -83,7 +83,8 @@ def test_clock_and_timers_go_on(sandbox):
             assert 4 <= ended - began < 8
             assert abs(float(one.run("date +%s.%N")) - time.time()) < 3
             assert one.run("cat /sys/devices/system/clocksource/clocksource0/current_clocksource") == "kvm-clock"
-            assert one.run("sudo dmesg | grep -ci 'skew\\|unstable' || true") == "0"
+            # Not "unstable" alone: a guest whose host was interrupted while it read the clock says so too, with no skew.
+            assert one.run("sudo dmesg | grep -i skew || true") == ""
 
 
 def test_fork_of_a_fork(sandbox):

@@ -1,4 +1,5 @@
-// First byte chooses the decoder, the rest is the request's bytes. Nothing may crash, and what is accepted must keep its limits.
+// First byte chooses the decoder, the rest is the request's bytes. Nothing may crash, and what is accepted must keep its
+// limits.
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -21,7 +22,8 @@ void require(bool holds) {
 void decode_body(uint8_t choice, std::string_view body) {
   switch (choice % 10) {
     case 0:
-      if (const auto r = decode_create(body)) require(check_template_name(r->template_name).has_value() && r->labels.size() <= 64);
+      if (const auto r = decode_create(body))
+        require(check_template_name(r->template_name).has_value() && r->labels.size() <= 64);
       break;
     case 1:
       if (const auto r = decode_patch(body)) require(r->ttl_seconds.value_or(0) <= static_cast<uint64_t>(kMaxTtlSeconds));
@@ -30,7 +32,8 @@ void decode_body(uint8_t choice, std::string_view body) {
       if (const auto r = decode_fork(body)) require(r->count >= 1 && r->count <= kMaxChildren);
       break;
     case 3:
-      if (const auto r = decode_exec(body)) require(!r->options.argv.empty() || !r->options.shell.empty() || r->options.pty.has_value());
+      if (const auto r = decode_exec(body))
+        require(!r->options.argv.empty() || !r->options.shell.empty() || r->options.pty.has_value());
       break;
     case 4:
       if (const auto r = decode_signal(body)) require(*r >= 1 && *r <= 64);

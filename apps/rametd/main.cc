@@ -18,7 +18,8 @@
 namespace ramet::daemon {
 namespace {
 
-// Blocked in every thread from the start, so that only wait_for_stop sees them. A closed socket is an error value, not a signal.
+// Blocked in every thread from the start, so that only wait_for_stop sees them. A closed socket is an error value, not a
+// signal.
 sigset_t block_signals() {
   ::signal(SIGPIPE, SIG_IGN);
   sigset_t set;
@@ -38,7 +39,8 @@ void wait_for_stop(const sigset_t& set) {
 void log_request(const api::AccessRecord& r) {
   char numbers[160];
   snprintf(numbers, sizeof numbers, " status=%d ms=%.1f in=%llu out=%llu%s", r.status, r.duration_ms,
-           static_cast<unsigned long long>(r.bytes_in), static_cast<unsigned long long>(r.bytes_out), r.client_gone ? " client=gone" : "");
+           static_cast<unsigned long long>(r.bytes_in), static_cast<unsigned long long>(r.bytes_out),
+           r.client_gone ? " client=gone" : "");
   log_line(r.status >= 500 ? LogLevel::kWarn : LogLevel::kInfo,
            "request " + r.request_id + " " + r.method + " " + r.target.substr(0, 300) + numbers);
 }

@@ -20,7 +20,9 @@ std::string environment(const char* name) {
 }
 
 std::string default_state_dir() {
-  return ::geteuid() == 0 ? "/var/lib/ramet" : environment("HOME") + "/.local/share/ramet";
+  if (::geteuid() == 0) return "/var/lib/ramet";
+  const std::string xdg = environment("XDG_DATA_HOME");
+  return (xdg.empty() ? environment("HOME") + "/.local/share" : xdg) + "/ramet";
 }
 
 std::string default_runtime_dir() {
@@ -41,7 +43,8 @@ std::string default_vmm_program() {
 constexpr const char* kDescription =
     "rametd - the Ramet host daemon\n\n"
     "Runs sandboxes: microVMs with their own Linux kernel that are forked, RAM, processes and disk together, while they run.\n"
-    "Clients (`ramet`, any HTTP client) speak to it over RUNTIME/rametd.sock or a loopback port; api/openapi.yaml is the contract.\n"
+    "Clients (`ramet`, any HTTP client) speak to it over RUNTIME/rametd.sock or a loopback port; api/openapi.yaml is the "
+    "contract.\n"
     "Sandboxes are processes of their own: they go on when the daemon stops or dies, and it finds them again when it starts.";
 
 constexpr const char* kFooter =
@@ -93,7 +96,8 @@ Parsed parse_command_line(int argc, char** argv) {
   app.add_option("--listen", o.listen, "Also listen on this loopback ADDRESS:PORT; may be repeated")->group("API");
   app.add_option("--allow-host", o.allow_hosts, "Accept this name in Host headers on TCP, beside loopback names")->group("API");
   app.add_flag("--allow-remote", o.allow_remote,
-               "Let --listen take addresses that are not loopback. The API asks for no password: whoever reaches the port owns the machine")
+               "Let --listen take addresses that are not loopback. The API asks for no password: whoever reaches the port owns "
+               "the machine")
       ->group("API");
   app.add_option("--max-connections", o.http.max_connections, "Connections at a time; past it clients get 503")
       ->check(CLI::Range(1, 100000))
@@ -103,14 +107,19 @@ Parsed parse_command_line(int argc, char** argv) {
       ->group("API");
 
   app.add_option("--max-sandboxes", o.host.max_sandboxes, "Sandboxes at a time")->group("Limits");
-  app.add_option("--max-children", o.host.max_fork_children, "Children of one fork")->check(CLI::Range(1, 100))->group("Limits");
-  app.add_option("--default-ttl", o.host.default_ttl_seconds, "Seconds a sandbox lives when its creator says nothing; 0: until deleted")
+  app.add_option("--max-children", o.host.max_fork_children, "Children of one fork")
+      ->check(CLI::Range(1, 100))
+      ->group("Limits");
+  app.add_option("--default-ttl", o.host.default_ttl_seconds,
+                 "Seconds a sandbox lives when its creator says nothing; 0: until deleted")
       ->group("Limits");
   app.add_option("--family-memory-factor", o.host.family_memory_factor,
                  "Memory limit of a family of forks, in multiples of its template's RAM; 0: none")
       ->group("Limits");
-  app.add_option("--memory-reserve-mib", o.host.memory_reserve_mib, "Memory of the host that sandboxes never get")->group("Limits");
-  app.add_option("--disk-reserve-mib", o.host.disk_reserve_mib, "Free space of STATE that sandboxes never get")->group("Limits");
+  app.add_option("--memory-reserve-mib", o.host.memory_reserve_mib, "Memory of the host that sandboxes never get")
+      ->group("Limits");
+  app.add_option("--disk-reserve-mib", o.host.disk_reserve_mib, "Free space of STATE that sandboxes never get")
+      ->group("Limits");
 
   app.add_option("--boot", o.host.eager_templates, "Boot this template at the start, not at its first create; `*` = all")
       ->group("Templates");

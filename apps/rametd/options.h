@@ -1,4 +1,5 @@
-// apps/rametd/options.h - the daemon's command line, environment and configuration file. Not here: what is done with them (main.cc).
+// apps/rametd/options.h - the daemon's command line, environment and configuration file. Not here: what is done with them
+// (main.cc).
 #pragma once
 
 #include <optional>

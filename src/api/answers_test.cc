@@ -61,7 +61,8 @@ TEST(ExecEvents, TextStaysTextWhenACharacterIsCut) {
 
 TEST(ExecEvents, OtherBytesAreBase64) {
   ExecEventEncoder e(0, 0);
-  EXPECT_EQ(e.encode(output(Kind::kStderr, "\xff!", 0)), "{\"type\":\"stderr\",\"data\":\"/yE=\",\"encoding\":\"base64\",\"offset\":0}\n");
+  EXPECT_EQ(e.encode(output(Kind::kStderr, "\xff!", 0)),
+            "{\"type\":\"stderr\",\"data\":\"/yE=\",\"encoding\":\"base64\",\"offset\":0}\n");
 }
 
 TEST(ExecEvents, LostOutputIsAGap) {
@@ -92,7 +93,8 @@ TEST(Utf8, KnowsTheEdges) {
 }
 
 TEST(Base64, RoundTripAndRefusals) {
-  for (const std::string& s : {std::string(), std::string("f"), std::string("fo"), std::string("foo"), std::string("\0\xff\x80", 3)})
+  for (const std::string& s :
+       {std::string(), std::string("f"), std::string("fo"), std::string("foo"), std::string("\0\xff\x80", 3)})
     EXPECT_EQ(base64_decode(base64_encode(s)), s);
   EXPECT_FALSE(base64_decode("Zg"));
   EXPECT_FALSE(base64_decode("Z==="));
@@ -111,8 +113,10 @@ TEST(Render, TimesAndNumbers) {
 
 TEST(HostGuard, LetsLoopbackNamesInAndWebPagesOut) {
   const HostGuard guard({"ramet.test"});
-  for (const char* host : {"localhost", "LOCALHOST:80", "127.0.0.1:7080", "127.9.9.9", "[::1]:7080", "ramet.test:1"}) EXPECT_TRUE(guard(host, "")) << host;
-  for (const char* host : {"", "evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::2]", "[::1"}) EXPECT_FALSE(guard(host, "")) << host;
+  for (const char* host : {"localhost", "LOCALHOST:80", "127.0.0.1:7080", "127.9.9.9", "[::1]:7080", "ramet.test:1"})
+    EXPECT_TRUE(guard(host, "")) << host;
+  for (const char* host : {"", "evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::2]", "[::1"})
+    EXPECT_FALSE(guard(host, "")) << host;
   EXPECT_TRUE(guard("localhost:7080", "http://localhost:7080"));
   EXPECT_FALSE(guard("localhost:7080", "http://evil.example"));
   EXPECT_FALSE(guard("localhost:7080", "http://localhost:3000"));
@@ -149,7 +153,8 @@ TEST(Idempotency, ASecondRequestWaitsForTheFirst) {
     });
   });
   inside.wait();
-  EXPECT_EQ(table.once("create", "k", "", deadline_after(Milliseconds(20)), [] { return Response{}; }).error().kind(), ErrorKind::kTimeout);
+  EXPECT_EQ(table.once("create", "k", "", deadline_after(Milliseconds(20)), [] { return Response{}; }).error().kind(),
+            ErrorKind::kTimeout);
   release.count_down();
   EXPECT_EQ(table.once("create", "k", "", deadline_after(Milliseconds(5000)), [] { return Response{}; })->body, "first");
 }
@@ -160,7 +165,8 @@ TEST(Idempotency, ForgetsTheOldestWhenFull) {
   const auto run = [&] { return Response{201, "", std::to_string(++runs), {}}; };
   const Deadline soon = deadline_after(Milliseconds(1000));
   for (size_t i = 0; i <= IdempotencyTable::kMaxKeys; i++) (void)table.once("c", std::to_string(i), "", soon, run);
-  EXPECT_EQ(table.once("c", std::to_string(IdempotencyTable::kMaxKeys), "", soon, run)->body, std::to_string(IdempotencyTable::kMaxKeys + 1));
+  EXPECT_EQ(table.once("c", std::to_string(IdempotencyTable::kMaxKeys), "", soon, run)->body,
+            std::to_string(IdempotencyTable::kMaxKeys + 1));
   EXPECT_EQ(table.once("c", "0", "", soon, run)->body, std::to_string(IdempotencyTable::kMaxKeys + 2));
 }
 
@@ -188,7 +194,8 @@ TEST(ZstdReader, DecodesInPiecesAndNoticesACut) {
     out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return {};
   };
-  for (size_t i = 0; i < packed.size(); i += 7) ASSERT_TRUE(reader.decode(as_bytes(std::string_view(packed).substr(i, 7)), sink));
+  for (size_t i = 0; i < packed.size(); i += 7)
+    ASSERT_TRUE(reader.decode(as_bytes(std::string_view(packed).substr(i, 7)), sink));
   EXPECT_TRUE(reader.finish());
   EXPECT_EQ(out, plain);
 

@@ -27,8 +27,10 @@ constexpr std::array kRows = {
     ErrorRow{"guest_not_quiescent", 409, "Try again when the guest is less busy, or fork with `strict: false`."},
     ErrorRow{"internal", 500, "This is a bug in Ramet. Please report it with the daemon's log lines of this request id."},
     ErrorRow{"method_not_allowed", 405, "The Allow header lists what this path takes."},
-    ErrorRow{"forbidden_origin", 403, "Use the loopback address, or start rametd with `--allow-host NAME`; web pages of others are refused."},
-    ErrorRow{"too_many_connections", 503, "Close streams that nobody reads, or start rametd with a larger `--max-connections`."},
+    ErrorRow{"forbidden_origin", 403,
+             "Use the loopback address, or start rametd with `--allow-host NAME`; web pages of others are refused."},
+    ErrorRow{"too_many_connections", 503,
+             "Close streams that nobody reads, or start rametd with a larger `--max-connections`."},
 };
 
 std::string errno_name(int err) {

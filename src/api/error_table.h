@@ -25,7 +25,8 @@ const ErrorRow& row_of_kind(ErrorKind kind);
 const ErrorRow& row_of_code(std::string_view code);
 
 // The value of "error" in an error body.
-boost::json::object error_object(const ErrorRow& row, std::string_view message, std::string_view hint, std::string_view request_id);
+boost::json::object error_object(const ErrorRow& row, std::string_view message, std::string_view hint,
+                                 std::string_view request_id);
 boost::json::object error_object(const Error& error, std::string_view request_id);
 // {"error":{...}} as text.
 std::string error_body(const ErrorRow& row, std::string_view message, std::string_view hint, std::string_view request_id);

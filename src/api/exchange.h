@@ -1,6 +1,6 @@
-// api/exchange.h - one request and its answer, as the handlers see it. The server implements it over a socket, tests over strings.
-// Not here: sockets, HTTP syntax (http_server.h), routes (router.h). Thread: one thread for its whole life.
-// Errors of reading: kCancelled (client gone), kTimeout (client silent too long), kInvalid (malformed body).
+// api/exchange.h - one request and its answer, as the handlers see it. The server implements it over a socket, tests over
+// strings. Not here: sockets, HTTP syntax (http_server.h), routes (router.h). Thread: one thread for its whole life. Errors of
+// reading: kCancelled (client gone), kTimeout (client silent too long), kInvalid (malformed body).
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // api/exec_events.h - events of a command as lines of JSON (application/x-ndjson): one event, one line.
-// Idea: output is text when it is UTF-8 and base64 when it is not. A character that a read cut in two is kept back until its rest
-// comes, so that plain text never turns into base64 by chance. At most 3 bytes per stream are kept.
-// Not here: where events come from, how they are sent. Thread: one.
+// Idea: output is text when it is UTF-8 and base64 when it is not. A character that a read cut in two is kept back until its
+// rest comes, so that plain text never turns into base64 by chance. At most 3 bytes per stream are kept. Not here: where events
+// come from, how they are sent. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class ExecEventEncoder {
 
  private:
   struct Stream {
-    uint64_t next = 0;   // offset of the next byte we expect
-    std::string kept;    // start of a character, at most 3 bytes, ends at `next`
+    uint64_t next = 0;  // offset of the next byte we expect
+    std::string kept;   // start of a character, at most 3 bytes, ends at `next`
   };
   void add_output(std::string& lines, std::string_view type, Stream& stream, const host::ExecEvent& event);
   void flush(std::string& lines, std::string_view type, Stream& stream);

@@ -51,11 +51,13 @@ class FdStream {
 
   template <class Buffers>
   size_t read_some(const Buffers& buffers, error_code& ec) {
-    return transfer(buffers, POLLIN, ec, [this](msghdr* m) { return ::recvmsg(fd_, m, MSG_DONTWAIT); }, true);
+    return transfer(
+        buffers, POLLIN, ec, [this](msghdr* m) { return ::recvmsg(fd_, m, MSG_DONTWAIT); }, true);
   }
   template <class Buffers>
   size_t write_some(const Buffers& buffers, error_code& ec) {
-    return transfer(buffers, POLLOUT, ec, [this](msghdr* m) { return ::sendmsg(fd_, m, MSG_DONTWAIT | MSG_NOSIGNAL); }, false);
+    return transfer(
+        buffers, POLLOUT, ec, [this](msghdr* m) { return ::sendmsg(fd_, m, MSG_DONTWAIT | MSG_NOSIGNAL); }, false);
   }
   template <class Buffers>
   size_t read_some(const Buffers& buffers) {
@@ -77,8 +79,8 @@ class FdStream {
   size_t transfer(const Buffers& buffers, short events, error_code& ec, Call call, bool zero_is_end) {
     std::array<iovec, 16> iov;
     size_t count = 0;
-    for (auto it = boost::asio::buffer_sequence_begin(buffers); it != boost::asio::buffer_sequence_end(buffers) && count < iov.size();
-         ++it) {
+    for (auto it = boost::asio::buffer_sequence_begin(buffers);
+         it != boost::asio::buffer_sequence_end(buffers) && count < iov.size(); ++it) {
       const auto b = boost::asio::const_buffer(*it);
       if (b.size() == 0) continue;
       iov[count++] = {const_cast<void*>(b.data()), b.size()};

@@ -21,8 +21,8 @@ Status answer_once(Call& call, std::string_view body, Execute execute) {
   const std::optional<std::string> key = call.exchange.header("Idempotency-Key");
   if (!key) return call.exchange.respond(execute());
   TRY(check_idempotency_key(*key));
-  TRY_ASSIGN(const Response response, call.context.idempotency.once(call.exchange.target(), *key, body,
-                                                                     deadline_after(kRepetitionWait), execute));
+  TRY_ASSIGN(const Response response,
+             call.context.idempotency.once(call.exchange.target(), *key, body, deadline_after(kRepetitionWait), execute));
   return call.exchange.respond(response);
 }
 

@@ -24,7 +24,8 @@ Result<Encoding> body_encoding(const Exchange& exchange) {
   const std::string value = exchange.header("Content-Encoding").value_or("identity");
   if (value == "identity") return Encoding::kIdentity;
   if (value == "zstd") return Encoding::kZstd;
-  return fail(ErrorKind::kInvalid, "Content-Encoding `" + to_valid_utf8(value.substr(0, 40)) + "` is not possible here, use identity or zstd");
+  return fail(ErrorKind::kInvalid,
+              "Content-Encoding `" + to_valid_utf8(value.substr(0, 40)) + "` is not possible here, use identity or zstd");
 }
 
 }  // namespace

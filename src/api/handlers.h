@@ -1,5 +1,5 @@
-// api/handlers.h - one function per operation of api/openapi.yaml, and the few steps they share. Not here: the table (routes.cc).
-// Thread: called concurrently, one Call each.
+// api/handlers.h - one function per operation of api/openapi.yaml, and the few steps they share. Not here: the table
+// (routes.cc). Thread: called concurrently, one Call each.
 #pragma once
 
 #include <string>

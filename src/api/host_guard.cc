@@ -10,7 +10,8 @@ namespace {
 
 // "name:port" -> "name", "[::1]:port" -> "::1".
 std::string without_port(std::string_view host) {
-  if (host.starts_with('[')) return std::string(host.substr(1, host.find(']') == std::string_view::npos ? 0 : host.find(']') - 1));
+  if (host.starts_with('['))
+    return std::string(host.substr(1, host.find(']') == std::string_view::npos ? 0 : host.find(']') - 1));
   return std::string(host.substr(0, host.find(':')));
 }
 

@@ -65,7 +65,11 @@ Response error_response(const ErrorRow& row, std::string_view message, std::stri
 class HttpServer::Connection final : public Exchange {
  public:
   Connection(HttpServer& server, UniqueFd fd, const HostGuard& guard)
-      : server_(server), fd_(std::move(fd)), guard_(guard), stream_(fd_.get(), server.draining_fd_.get()), buffer_(kReadBufferBytes) {}
+      : server_(server),
+        fd_(std::move(fd)),
+        guard_(guard),
+        stream_(fd_.get(), server.draining_fd_.get()),
+        buffer_(kReadBufferBytes) {}
 
   void start() {
     thread_ = std::thread([this] {
@@ -103,7 +107,7 @@ class HttpServer::Connection final : public Exchange {
   using Parser = http::request_parser<http::buffer_body>;
 
   void serve();
-  bool read_head();          // false: the connection ends
+  bool read_head();  // false: the connection ends
   void serve_request();
   void drain_body();
   void log(MonotonicClock::time_point begin);
@@ -162,10 +166,9 @@ bool HttpServer::Connection::read_head() {
   stream_.set_idle_timeout(server_.options_.write_timeout);
   const bool too_big = ec == http::error::header_limit || ec == http::error::buffer_overflow;
   const ErrorRow& row = row_of_code(silent ? "timeout" : "invalid");
-  (void)respond(error_response(row,
-                               too_big ? "the request's header is longer than 16384 bytes"
-                                       : "the request cannot be read: " + ec.message(),
-                               request_id_));
+  (void)respond(error_response(
+      row, too_big ? "the request's header is longer than 16384 bytes" : "the request cannot be read: " + ec.message(),
+      request_id_));
   log(MonotonicClock::now());
   return false;
 }
@@ -182,9 +185,9 @@ void HttpServer::Connection::serve_request() {
   const std::string host(head[http::field::host]), origin(head[http::field::origin]);
   if (guard_ && !guard_(host, origin)) {
     keep_alive_ = false;
-    (void)respond(error_response(row_of_code("forbidden_origin"),
-                                 "Host `" + host + "`" + (origin.empty() ? "" : " with Origin `" + origin + "`") + " is not this daemon",
-                                 request_id_));
+    (void)respond(error_response(
+        row_of_code("forbidden_origin"),
+        "Host `" + host + "`" + (origin.empty() ? "" : " with Origin `" + origin + "`") + " is not this daemon", request_id_));
   } else {
     server_.handler_(*this);
     if (!answered()) (void)respond(error_response(row_of_code("internal"), "no handler answered", request_id_));
@@ -216,7 +219,8 @@ void HttpServer::Connection::drain_body() {
 
 void HttpServer::Connection::log(MonotonicClock::time_point begin) {
   const std::chrono::duration<double, std::milli> took = MonotonicClock::now() - begin;
-  if (server_.access_log_) server_.access_log_({request_id_, method_, target_, status_, took.count(), bytes_in_, bytes_out_, gone_});
+  if (server_.access_log_)
+    server_.access_log_({request_id_, method_, target_, status_, took.count(), bytes_in_, bytes_out_, gone_});
 }
 
 Status HttpServer::Connection::check(const error_code& ec, std::string_view what) {
@@ -319,7 +323,9 @@ HttpServer::HttpServer(HttpOptions options, Handler handler, AccessLog access_lo
 
 HttpServer::~HttpServer() { stop(); }
 
-void HttpServer::add_listener(UniqueFd listener, HostGuard guard) { listeners_.push_back({std::move(listener), std::move(guard)}); }
+void HttpServer::add_listener(UniqueFd listener, HostGuard guard) {
+  listeners_.push_back({std::move(listener), std::move(guard)});
+}
 
 Status HttpServer::start() {
   draining_fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

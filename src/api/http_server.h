@@ -1,11 +1,12 @@
-// api/http_server.h - HTTP/1.1 over listening sockets, blocking, one thread per connection. Knows requests and answers, no routes.
+// api/http_server.h - HTTP/1.1 over listening sockets, blocking, one thread per connection. Knows requests and answers, no
+// routes.
 //
 // Why threads: a handler mostly waits for a guest, and a stream may live for hours; a thread that waits costs 20 KiB and reads
 // like a book. Their number is bounded; past the bound a client is told so at once with 503 instead of waiting.
 //
-// Ends: stop() first refuses new connections and ends idle ones, gives requests in flight the grace time (stopping() is true for
-// them), then wakes every blocked read and write, and joins. Sandboxes are not touched.
-// Thread: add_listener before start; start and stop from one thread. Owns: the listeners, the threads, every connection.
+// Ends: stop() first refuses new connections and ends idle ones, gives requests in flight the grace time (stopping() is true
+// for them), then wakes every blocked read and write, and joins. Sandboxes are not touched. Thread: add_listener before start;
+// start and stop from one thread. Owns: the listeners, the threads, every connection.
 #pragma once
 
 #include <atomic>
@@ -42,7 +43,7 @@ struct AccessRecord {
 
 class HttpServer {
  public:
-  using Handler = std::function<void(Exchange&)>;            // must answer; an Exchange left unanswered gets `internal`
+  using Handler = std::function<void(Exchange&)>;  // must answer; an Exchange left unanswered gets `internal`
   using AccessLog = std::function<void(const AccessRecord&)>;
   // Called with the Host and Origin headers of a request on a guarded listener; false refuses it.
   using HostGuard = std::function<bool(std::string_view host, std::string_view origin)>;

@@ -27,14 +27,16 @@ Result<Response> IdempotencyTable::once(std::string_view scope, std::string_view
     if (found == by_name_.end()) break;
     const Entry& entry = *found->second;
     if (entry.body != body)
-      return tl::unexpected(Error(ErrorKind::kConflict, "the Idempotency-Key `" + std::string(key) + "` was used with another body")
-                                .with_hint("Use a new key for a new request."));
+      return tl::unexpected(
+          Error(ErrorKind::kConflict, "the Idempotency-Key `" + std::string(key) + "` was used with another body")
+              .with_hint("Use a new key for a new request."));
     if (!entry.running) return entry.response;
     if (changed_.wait_until(lock, deadline) == std::cv_status::timeout)
       return fail(ErrorKind::kTimeout, "the first request with the Idempotency-Key `" + std::string(key) + "` still runs");
   }
   TRY(make_room());
-  const Entries::iterator mine = entries_.insert(entries_.end(), Entry{name, std::string(body), true, {}, deadline_after(kLifetime)});
+  const Entries::iterator mine =
+      entries_.insert(entries_.end(), Entry{name, std::string(body), true, {}, deadline_after(kLifetime)});
   by_name_[name] = mine;
 
   lock.unlock();

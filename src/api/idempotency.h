@@ -25,7 +25,8 @@ class IdempotencyTable {
 
   // Runs `execute` once per (scope, key); later callers get the remembered answer. Answers of status 500 and above are not
   // remembered: the caller may try again.
-  // Errors: kConflict (same key, other body), kTimeout (the first request still runs at the deadline), kUnavailable (table full of running ones).
+  // Errors: kConflict (same key, other body), kTimeout (the first request still runs at the deadline), kUnavailable (table full
+  // of running ones).
   Result<Response> once(std::string_view scope, std::string_view key, std::string_view body, Deadline deadline,
                         const std::function<Response()>& execute);
 

@@ -30,7 +30,7 @@ std::string shown(const json::value& value) {
 Result<json::object> parse_json_object(std::string_view text) {
   if (text.size() > kMaxJsonBytes)
     return ::ramet::fail(ErrorKind::kInvalid, "the body has " + std::to_string(text.size()) + " bytes, the limit for JSON is " +
-                                                std::to_string(kMaxJsonBytes));
+                                                  std::to_string(kMaxJsonBytes));
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return json::object();
   json::parse_options options;
   options.max_depth = kMaxJsonDepth;
@@ -39,7 +39,8 @@ Result<json::object> parse_json_object(std::string_view text) {
   if (ec == json::error::too_deep)
     return ::ramet::fail(ErrorKind::kInvalid, "the body nests deeper than " + std::to_string(kMaxJsonDepth) + " levels");
   if (ec) return ::ramet::fail(ErrorKind::kInvalid, "the body is not JSON: " + ec.message());
-  if (!value.is_object()) return ::ramet::fail(ErrorKind::kInvalid, "the body must be a JSON object, not `" + shown(value) + "`");
+  if (!value.is_object())
+    return ::ramet::fail(ErrorKind::kInvalid, "the body must be a JSON object, not `" + shown(value) + "`");
   return std::move(value.get_object());
 }
 
@@ -89,8 +90,9 @@ void FieldReader::number(std::string_view name, std::optional<double>* out, doub
   if (value == nullptr) return;
   const double number = value->is_number() ? value->to_number<double>() : 0;
   if (!value->is_number() || !(number > above) || !(number <= max))
-    return wrong_type(name, *value,
-                      "a number above " + json::serialize(json::value(above)) + " and at most " + json::serialize(json::value(max)));
+    return wrong_type(
+        name, *value,
+        "a number above " + json::serialize(json::value(above)) + " and at most " + json::serialize(json::value(max)));
   *out = number;
 }
 
@@ -107,12 +109,14 @@ void FieldReader::word(std::string_view name, std::initializer_list<std::string_
   std::string wanted;
   for (const std::string_view w : words) wanted += (wanted.empty() ? "`" : ", `") + std::string(w) + "`";
   if (!value->is_string()) return wrong_type(name, *value, "one of " + wanted);
-  const auto it = std::find(words.begin(), words.end(), std::string_view(value->get_string().data(), value->get_string().size()));
+  const auto it =
+      std::find(words.begin(), words.end(), std::string_view(value->get_string().data(), value->get_string().size()));
   if (it == words.end()) return wrong_type(name, *value, "one of " + wanted);
   *out = static_cast<size_t>(it - words.begin());
 }
 
-void FieldReader::strings(std::string_view name, std::optional<std::vector<std::string>>* out, size_t max_count, size_t max_bytes) {
+void FieldReader::strings(std::string_view name, std::optional<std::vector<std::string>>* out, size_t max_count,
+                          size_t max_bytes) {
   const json::value* value = take(name);
   if (value == nullptr) return;
   if (!value->is_array()) return wrong_type(name, *value, "a list of strings");

@@ -24,7 +24,8 @@ struct Address {
 
 Result<Address> parse_address(const std::string& text) {
   const auto broken = [&] {
-    return fail(ErrorKind::kInvalid, "`" + text + "` is not ADDRESS:PORT with a numeric address, e.g. 127.0.0.1:7080 or [::1]:7080");
+    return fail(ErrorKind::kInvalid,
+                "`" + text + "` is not ADDRESS:PORT with a numeric address, e.g. 127.0.0.1:7080 or [::1]:7080");
   };
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return broken();
@@ -71,7 +72,8 @@ std::string show_address(const sockaddr_storage& storage) {
 
 Result<UniqueFd> listen_on_unix(const std::string& path) {
   if (path.size() >= sizeof(sockaddr_un::sun_path))
-    return fail(ErrorKind::kInvalid, "socket path `" + path + "` has " + std::to_string(path.size()) + " bytes, the limit is 107");
+    return fail(ErrorKind::kInvalid,
+                "socket path `" + path + "` has " + std::to_string(path.size()) + " bytes, the limit is 107");
   if (connect_unix(path, SOCK_STREAM))
     return tl::unexpected(Error(ErrorKind::kExists, "another rametd already listens on " + path)
                               .with_hint("Stop it, or choose another directory with --runtime."));
@@ -81,8 +83,9 @@ Result<UniqueFd> listen_on_unix(const std::string& path) {
 Result<TcpListener> listen_on_tcp(const std::string& address, Reach reach) {
   TRY_ASSIGN(const Address at, parse_address(address));
   if (!at.loopback && reach == Reach::kLoopbackOnly)
-    return tl::unexpected(Error(ErrorKind::kPermission, "`" + address + "` is not a loopback address, and the API asks for no password")
-                              .with_hint("Listen on 127.0.0.1, or add --allow-remote if whoever reaches this port may own the machine."));
+    return tl::unexpected(
+        Error(ErrorKind::kPermission, "`" + address + "` is not a loopback address, and the API asks for no password")
+            .with_hint("Listen on 127.0.0.1, or add --allow-remote if whoever reaches this port may own the machine."));
   TcpListener out;
   out.fd.reset(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!out.fd) return fail_errno("socket");
@@ -91,7 +94,8 @@ Result<TcpListener> listen_on_tcp(const std::string& address, Reach reach) {
   // Inherited by accepted sockets: a stream may be silent for hours, a vanished client must still be noticed.
   ::setsockopt(out.fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(out.fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (::bind(out.fd.get(), reinterpret_cast<const sockaddr*>(&at.storage), at.length) != 0) return fail_errno("listening on " + address);
+  if (::bind(out.fd.get(), reinterpret_cast<const sockaddr*>(&at.storage), at.length) != 0)
+    return fail_errno("listening on " + address);
   if (::listen(out.fd.get(), kBacklog) != 0) return fail_errno("listening on " + address);
   sockaddr_storage bound{};
   socklen_t length = sizeof bound;

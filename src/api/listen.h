@@ -16,7 +16,8 @@ struct TcpListener {
   UniqueFd fd;
   std::string address;  // "127.0.0.1:7080", with the port the kernel chose when 0 was asked for
 };
-// "127.0.0.1:7080" or "[::1]:7080".   Errors: kInvalid, kPermission (not loopback, which needs kAnyAddress), kExists (port in use).
+// "127.0.0.1:7080" or "[::1]:7080".   Errors: kInvalid, kPermission (not loopback, which needs kAnyAddress), kExists (port in
+// use).
 Result<TcpListener> listen_on_tcp(const std::string& address, Reach reach);
 
 }  // namespace ramet::api

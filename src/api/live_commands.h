@@ -1,6 +1,6 @@
-// api/live_commands.h - the commands whose streams are open right now, by sandbox and pid: input that comes with another request goes
-// through the stream that exists instead of a new connection into the guest for every piece.
-// Not here: commands nobody streams (host::Host::write_stdin serves them). Thread: every method may be called concurrently.
+// api/live_commands.h - the commands whose streams are open right now, by sandbox and pid: input that comes with another
+// request goes through the stream that exists instead of a new connection into the guest for every piece. Not here: commands
+// nobody streams (host::Host::write_stdin serves them). Thread: every method may be called concurrently.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ class LiveCommands {
     const std::lock_guard lock(mutex_);
     streams_.erase({id, pid});
   }
-  // nullptr when nobody streams it. Shared with the request that reads its events: that one may end first, the stream then fails.
+  // nullptr when nobody streams it. Shared with the request that reads its events: that one may end first, the stream then
+  // fails.
   std::shared_ptr<host::ExecStream> find(const std::string& id, uint32_t pid) {
     const std::lock_guard lock(mutex_);
     const auto found = streams_.find({id, pid});

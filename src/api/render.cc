@@ -228,7 +228,8 @@ json::object to_json(const host::HostReport& r) {
   o["state_dir"] = to_valid_utf8(r.state_dir);
   o["runtime_dir"] = to_valid_utf8(r.runtime_dir);
   o["kvm"] = json::object{{"usable", r.kvm.usable}, {"detail", to_valid_utf8(r.kvm.detail)}};
-  o["cgroup"] = json::object{{"usable", r.cgroup.usable}, {"root", to_valid_utf8(r.cgroup.root)}, {"controllers", std::move(controllers)}};
+  o["cgroup"] = json::object{
+      {"usable", r.cgroup.usable}, {"root", to_valid_utf8(r.cgroup.root)}, {"controllers", std::move(controllers)}};
   o["memory"] = json::object{{"total_bytes", r.memory_total_bytes},
                              {"available_bytes", r.memory_available_bytes},
                              {"reserved_bytes", r.memory_reserved_bytes}};

@@ -1,5 +1,5 @@
-// api/render.h - what the host tells -> JSON as api/openapi.yaml has it. Not here: errors (error_table.h), streams (exec_events.h).
-// Thread: pure functions.
+// api/render.h - what the host tells -> JSON as api/openapi.yaml has it. Not here: errors (error_table.h), streams
+// (exec_events.h). Thread: pure functions.
 #pragma once
 
 #include <cstdint>

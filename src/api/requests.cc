@@ -37,7 +37,8 @@ void read_env(FieldReader& r, StringMap* out) {
 void read_path(FieldReader& r, std::string_view name, std::string* out) {
   std::optional<std::string> path;
   r.string(name, &path, kMaxPathBytes, FieldReader::Need::kRequired);
-  if (path && !path->starts_with('/')) r.fail("field `" + std::string(name) + "` must be an absolute path, not `" + *path + "`");
+  if (path && !path->starts_with('/'))
+    r.fail("field `" + std::string(name) + "` must be an absolute path, not `" + *path + "`");
   if (path) *out = std::move(*path);
 }
 
@@ -81,11 +82,11 @@ struct SignalName {
   int number;
 };
 constexpr std::array kSignals = {
-    SignalName{"HUP", SIGHUP},   SignalName{"INT", SIGINT},   SignalName{"QUIT", SIGQUIT}, SignalName{"ILL", SIGILL},
-    SignalName{"TRAP", SIGTRAP}, SignalName{"ABRT", SIGABRT}, SignalName{"BUS", SIGBUS},   SignalName{"FPE", SIGFPE},
-    SignalName{"KILL", SIGKILL}, SignalName{"USR1", SIGUSR1}, SignalName{"SEGV", SIGSEGV}, SignalName{"USR2", SIGUSR2},
-    SignalName{"PIPE", SIGPIPE}, SignalName{"ALRM", SIGALRM}, SignalName{"TERM", SIGTERM}, SignalName{"CHLD", SIGCHLD},
-    SignalName{"CONT", SIGCONT}, SignalName{"STOP", SIGSTOP}, SignalName{"TSTP", SIGTSTP}, SignalName{"TTIN", SIGTTIN},
+    SignalName{"HUP", SIGHUP},   SignalName{"INT", SIGINT},   SignalName{"QUIT", SIGQUIT},   SignalName{"ILL", SIGILL},
+    SignalName{"TRAP", SIGTRAP}, SignalName{"ABRT", SIGABRT}, SignalName{"BUS", SIGBUS},     SignalName{"FPE", SIGFPE},
+    SignalName{"KILL", SIGKILL}, SignalName{"USR1", SIGUSR1}, SignalName{"SEGV", SIGSEGV},   SignalName{"USR2", SIGUSR2},
+    SignalName{"PIPE", SIGPIPE}, SignalName{"ALRM", SIGALRM}, SignalName{"TERM", SIGTERM},   SignalName{"CHLD", SIGCHLD},
+    SignalName{"CONT", SIGCONT}, SignalName{"STOP", SIGSTOP}, SignalName{"TSTP", SIGTSTP},   SignalName{"TTIN", SIGTTIN},
     SignalName{"TTOU", SIGTTOU}, SignalName{"URG", SIGURG},   SignalName{"WINCH", SIGWINCH}, SignalName{"IO", SIGIO},
 };
 
@@ -176,7 +177,8 @@ Result<ExecRequest> decode_exec(std::string_view body) {
     return fail(ErrorKind::kInvalid, "neither `command` nor `argv` is given; only with `pty` this means the user's shell");
   if (command && command->empty()) return fail(ErrorKind::kInvalid, "field `command` is empty");
   if (argv && argv->front().empty()) return fail(ErrorKind::kInvalid, "field `argv`: the first entry, the program, is empty");
-  if (cwd && !cwd->starts_with('/')) return fail(ErrorKind::kInvalid, "field `cwd` must be an absolute path, not `" + *cwd + "`");
+  if (cwd && !cwd->starts_with('/'))
+    return fail(ErrorKind::kInvalid, "field `cwd` must be an absolute path, not `" + *cwd + "`");
   if (out.stream && out.options.detach) return fail(ErrorKind::kInvalid, "`stream` and `detach` exclude each other");
   if (out.options.detach && !out.stdin_bytes.empty())
     return fail(ErrorKind::kInvalid, "`stdin` and `detach` exclude each other; use `stdin_open` and POST .../stdin");
@@ -247,7 +249,9 @@ Result<MoveRequest> decode_move(std::string_view body) {
 Result<std::string> check_guest_path(std::string_view path, std::string_view field) {
   const std::string name(field);
   if (path.empty()) return fail(ErrorKind::kInvalid, "`" + name + "` is missing");
-  if (!path.starts_with('/')) return fail(ErrorKind::kInvalid, "`" + name + "` must be an absolute path, not `" + to_valid_utf8(path.substr(0, 80)) + "`");
+  if (!path.starts_with('/'))
+    return fail(ErrorKind::kInvalid,
+                "`" + name + "` must be an absolute path, not `" + to_valid_utf8(path.substr(0, 80)) + "`");
   if (path.size() > kMaxPathBytes)
     return fail(ErrorKind::kInvalid,
                 "`" + name + "` has " + std::to_string(path.size()) + " bytes, the limit is " + std::to_string(kMaxPathBytes));
@@ -258,7 +262,8 @@ Result<std::string> check_guest_path(std::string_view path, std::string_view fie
 Result<uint32_t> decode_mode(std::string_view text) {
   const std::optional<uint32_t> mode = whole_number<uint32_t>(text, 8);
   if (!mode || *mode > 07777 || text.size() > 5)
-    return fail(ErrorKind::kInvalid, "`mode` must be octal permission bits from 0 to 7777, not `" + to_valid_utf8(text.substr(0, 20)) + "`");
+    return fail(ErrorKind::kInvalid,
+                "`mode` must be octal permission bits from 0 to 7777, not `" + to_valid_utf8(text.substr(0, 20)) + "`");
   return *mode;
 }
 
@@ -266,7 +271,8 @@ Result<uint32_t> decode_pid(std::string_view text) {
   constexpr uint32_t kMaxPid = 4194304;  // PID_MAX_LIMIT of Linux
   const std::optional<uint32_t> pid = whole_number<uint32_t>(text);
   if (!pid || *pid < 1 || *pid > kMaxPid)
-    return fail(ErrorKind::kInvalid, "the process id must be from 1 to 4194304, not `" + to_valid_utf8(text.substr(0, 20)) + "`");
+    return fail(ErrorKind::kInvalid,
+                "the process id must be from 1 to 4194304, not `" + to_valid_utf8(text.substr(0, 20)) + "`");
   return *pid;
 }
 
@@ -280,7 +286,8 @@ Result<uint32_t> decode_signal_name(std::string_view text) {
   if (name.starts_with("SIG")) name.remove_prefix(3);
   const auto* it = std::find_if(kSignals.begin(), kSignals.end(), [&](const SignalName& s) { return s.name == name; });
   if (it == kSignals.end())
-    return fail(ErrorKind::kInvalid, "signal `" + to_valid_utf8(text.substr(0, 20)) + "` is not known; give TERM, SIGTERM or 15");
+    return fail(ErrorKind::kInvalid,
+                "signal `" + to_valid_utf8(text.substr(0, 20)) + "` is not known; give TERM, SIGTERM or 15");
   return static_cast<uint32_t>(it->number);
 }
 
@@ -306,8 +313,10 @@ Status check_template_name(std::string_view name) {
 }
 
 Status check_idempotency_key(std::string_view key) {
-  if (!key.empty() && key.size() <= 128 && std::all_of(key.begin(), key.end(), [](char c) { return c > 0x20 && c < 0x7f; })) return {};
-  return fail(ErrorKind::kInvalid, "Idempotency-Key has " + std::to_string(key.size()) + " bytes, allowed are 1 to 128 printable characters");
+  if (!key.empty() && key.size() <= 128 && std::all_of(key.begin(), key.end(), [](char c) { return c > 0x20 && c < 0x7f; }))
+    return {};
+  return fail(ErrorKind::kInvalid,
+              "Idempotency-Key has " + std::to_string(key.size()) + " bytes, allowed are 1 to 128 printable characters");
 }
 
 }  // namespace ramet::api

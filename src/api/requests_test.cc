@@ -11,7 +11,8 @@ namespace {
 std::string refusal(const auto& result) { return result ? "accepted" : result.error().message(); }
 
 TEST(Requests, CreateTakesEveryField) {
-  const auto r = decode_create(R"({"template":"base","vcpus":2,"memory_mib":512,"ttl_seconds":60,"labels":{"a":"b"},"env":{"X":"1"}})");
+  const auto r =
+      decode_create(R"({"template":"base","vcpus":2,"memory_mib":512,"ttl_seconds":60,"labels":{"a":"b"},"env":{"X":"1"}})");
   ASSERT_TRUE(r) << refusal(r);
   EXPECT_EQ(r->template_name, "base");
   EXPECT_EQ(r->vcpus, 2u);
@@ -22,12 +23,14 @@ TEST(Requests, CreateTakesEveryField) {
 }
 
 TEST(Requests, UnknownFieldIsRefusedByName) {
-  EXPECT_EQ(refusal(decode_create(R"({"template":"base","memroy_mib":1})")),
-            "field `memroy_mib` is not known here; known are `template`, `vcpus`, `memory_mib`, `ttl_seconds`, `labels`, `env`");
+  EXPECT_EQ(
+      refusal(decode_create(R"({"template":"base","memroy_mib":1})")),
+      "field `memroy_mib` is not known here; known are `template`, `vcpus`, `memory_mib`, `ttl_seconds`, `labels`, `env`");
 }
 
 TEST(Requests, NumbersOutOfRangeNameValueAndLimit) {
-  EXPECT_EQ(refusal(decode_create(R"({"template":"base","vcpus":17})")), "field `vcpus` must be an integer from 1 to 16, not `17`");
+  EXPECT_EQ(refusal(decode_create(R"({"template":"base","vcpus":17})")),
+            "field `vcpus` must be an integer from 1 to 16, not `17`");
   EXPECT_EQ(refusal(decode_fork(R"({"n":0})")), "field `n` must be an integer from 1 to 100, not `0`");
   EXPECT_EQ(refusal(decode_fork(R"({"n":1.5})")), "field `n` must be an integer from 1 to 100, not `1.5E0`");
   EXPECT_EQ(refusal(decode_fork(R"({"n":99999999999999999999})")), "field `n` must be an integer from 1 to 100, not `1E20`");
@@ -39,7 +42,8 @@ TEST(Requests, MissingAndWrongTypesAreNamed) {
   EXPECT_EQ(refusal(decode_create(R"({"template":"Base"})")),
             "template name `Base` must be 1 to 63 of a-z, 0-9, `.`, `_`, `-`, starting with a letter or digit");
   EXPECT_EQ(refusal(decode_create(R"({"template":"base","labels":{"a":1}})")), "field `labels.a` must be a string, not `1`");
-  EXPECT_EQ(refusal(decode_create(R"({"template":"base","env":{"A=B":"1"}})")), "field `env.A=B`: the name of a variable may not hold `=`");
+  EXPECT_EQ(refusal(decode_create(R"({"template":"base","env":{"A=B":"1"}})")),
+            "field `env.A=B`: the name of a variable may not hold `=`");
 }
 
 TEST(Requests, BodiesThatAreNotJsonObjectsAreRefused) {
@@ -82,7 +86,8 @@ TEST(Requests, ExecLimitsAndContradictions) {
   EXPECT_EQ(refusal(decode_exec(R"({"command":"a","cwd":"tmp"})")), "field `cwd` must be an absolute path, not `tmp`");
   EXPECT_EQ(refusal(decode_exec(R"({"command":"a","pty":{"rows":0,"cols":1}})")),
             "field `pty`: field `rows` must be an integer from 1 to 65535, not `0`");
-  EXPECT_NE(refusal(decode_exec(R"({"command":"a","stream":true,"detach":true})")).find("exclude each other"), std::string::npos);
+  EXPECT_NE(refusal(decode_exec(R"({"command":"a","stream":true,"detach":true})")).find("exclude each other"),
+            std::string::npos);
   EXPECT_NE(refusal(decode_exec(R"({"command":"a","stdin_open":true})")).find("`stdin_open` needs"), std::string::npos);
   EXPECT_EQ(decode_exec(R"({"command":"a","timeout_seconds":1.5})")->options.timeout_ms, 1500u);
 }

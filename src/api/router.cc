@@ -29,7 +29,8 @@ Result<std::string> percent_decode(std::string_view in, Plus plus) {
       const int high = i + 2 < in.size() ? hex_digit(in[i + 1]) : -1;
       const int low = high >= 0 ? hex_digit(in[i + 2]) : -1;
       if (low < 0)
-        return fail(ErrorKind::kInvalid, "the percent-encoding at `" + to_valid_utf8(in.substr(i, 3)) + "` is broken; write % as %25");
+        return fail(ErrorKind::kInvalid,
+                    "the percent-encoding at `" + to_valid_utf8(in.substr(i, 3)) + "` is broken; write % as %25");
       out += static_cast<char>(high * 16 + low);
       i += 2;
     }
@@ -60,7 +61,8 @@ Result<bool> Target::flag(std::string_view name) const {
   const std::string_view value = get(name);
   if (value.empty() || value == "0") return false;
   if (value == "1") return true;
-  return fail(ErrorKind::kInvalid, "`" + std::string(name) + "` must be 0 or 1, not `" + to_valid_utf8(value.substr(0, 20)) + "`");
+  return fail(ErrorKind::kInvalid,
+              "`" + std::string(name) + "` must be 0 or 1, not `" + to_valid_utf8(value.substr(0, 20)) + "`");
 }
 
 Result<Target> parse_target(std::string_view target) {
@@ -68,12 +70,13 @@ Result<Target> parse_target(std::string_view target) {
     return fail(ErrorKind::kInvalid, "the path must start with `/`, not be `" + to_valid_utf8(target.substr(0, 80)) + "`");
   Target out;
   const size_t question = target.find('?');
-  TRY(split(target.substr(1, question == std::string_view::npos ? question : question - 1), '/', [&](std::string_view part) -> Status {
-    if (out.segments.size() == kMaxSegments) return fail(ErrorKind::kInvalid, "the path has more than 16 segments");
-    TRY_ASSIGN(std::string decoded, percent_decode(part, Plus::kIsPlus));
-    out.segments.push_back(std::move(decoded));
-    return {};
-  }));
+  TRY(split(target.substr(1, question == std::string_view::npos ? question : question - 1), '/',
+            [&](std::string_view part) -> Status {
+              if (out.segments.size() == kMaxSegments) return fail(ErrorKind::kInvalid, "the path has more than 16 segments");
+              TRY_ASSIGN(std::string decoded, percent_decode(part, Plus::kIsPlus));
+              out.segments.push_back(std::move(decoded));
+              return {};
+            }));
   if (question == std::string_view::npos || question + 1 == target.size()) return out;
   TRY(split(target.substr(question + 1), '&', [&](std::string_view part) -> Status {
     if (out.query.size() == kMaxQueryParameters) return fail(ErrorKind::kInvalid, "the query has more than 32 parameters");

@@ -55,7 +55,8 @@ Response unrouted(const Target& target, const Exchange& exchange) {
     if (match_path(route.pattern, target.segments)) allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
   const std::string what = to_valid_utf8(std::string(exchange.method()) + " " + std::string(exchange.target().substr(0, 200)));
   if (allowed.empty()) return refusal("not_found", "there is no route `" + what + "`", exchange.request_id());
-  Response response = refusal("method_not_allowed", "`" + what + "` is not possible; this path takes " + allowed, exchange.request_id());
+  Response response =
+      refusal("method_not_allowed", "`" + what + "` is not possible; this path takes " + allowed, exchange.request_id());
   response.headers.push_back({"Allow", allowed});
   return response;
 }
@@ -87,13 +88,15 @@ Result<std::string> read_json_body(Exchange& exchange) {
   if (!exchange.has_body()) return body;
   if (const std::optional<std::string> type = exchange.header("Content-Type"))
     if (!type->starts_with("application/json") && *type != "application/x-www-form-urlencoded")  // what `curl -d` says
-      return fail(ErrorKind::kInvalid, "Content-Type is `" + to_valid_utf8(type->substr(0, 80)) + "`, this route takes application/json");
+      return fail(ErrorKind::kInvalid,
+                  "Content-Type is `" + to_valid_utf8(type->substr(0, 80)) + "`, this route takes application/json");
   std::array<std::byte, 16 * 1024> piece;
   while (true) {
     TRY_ASSIGN(const size_t n, exchange.read_body(piece));
     if (n == 0) return body;
     if (body.size() + n > kMaxJsonBytes)
-      return fail(ErrorKind::kInvalid, "the body has more than " + std::to_string(kMaxJsonBytes) + " bytes, the limit for JSON");
+      return fail(ErrorKind::kInvalid,
+                  "the body has more than " + std::to_string(kMaxJsonBytes) + " bytes, the limit for JSON");
     body.append(reinterpret_cast<const char*>(piece.data()), n);
   }
 }

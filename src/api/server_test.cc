@@ -1,7 +1,7 @@
 // The server over a real unix socket and TCP, with a fake host behind it: raw bytes in, raw bytes out.
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -32,10 +32,12 @@ class ServerTest : public ::testing::Test {
     server_.reset();
     path_ = (std::filesystem::temp_directory_path() / ("ramet_server_test." + std::to_string(::getpid()))).string();
     options.stop_grace = Milliseconds(200);
-    server_ = std::make_unique<HttpServer>(options, [this](Exchange& e) { dispatch(context_, e); }, [this](const AccessRecord& r) {
-      const std::lock_guard lock(mutex_);
-      log_.push_back(r);
-    });
+    server_ = std::make_unique<HttpServer>(
+        options, [this](Exchange& e) { dispatch(context_, e); },
+        [this](const AccessRecord& r) {
+          const std::lock_guard lock(mutex_);
+          log_.push_back(r);
+        });
     Result<UniqueFd> listener = listen_on_unix(path_);
     ASSERT_TRUE(listener) << listener.error().message();
     server_->add_listener(std::move(*listener), nullptr);
@@ -97,7 +99,8 @@ TEST_F(ServerTest, AnswersAndNamesTheRequest) {
 TEST_F(ServerTest, KeepsTheConnectionAndPipelines) {
   const UniqueFd fd = connect();
   const std::string request = "GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n";
-  EXPECT_TRUE(write_all(fd.get(), as_bytes(request + request + "GET /v1/tree HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")));
+  EXPECT_TRUE(
+      write_all(fd.get(), as_bytes(request + request + "GET /v1/tree HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")));
   const std::string all = read_until(fd.get(), "");
   size_t answers = 0;
   for (size_t at = all.find("HTTP/1.1 200"); at != std::string::npos; at = all.find("HTTP/1.1 200", at + 1)) answers++;
@@ -116,11 +119,13 @@ TEST_F(ServerTest, BrokenRequestsGetAnAnswerAndTheEnd) {
   const UniqueFd fd = connect();
   EXPECT_TRUE(talk(fd.get(), "this is not http\r\n\r\n").starts_with("HTTP/1.1 400"));
   const UniqueFd big = connect();
-  EXPECT_NE(talk(big.get(), "GET / HTTP/1.1\r\nX: " + std::string(20'000, 'x') + "\r\n\r\n").find("longer than 16384"), std::string::npos);
+  EXPECT_NE(talk(big.get(), "GET / HTTP/1.1\r\nX: " + std::string(20'000, 'x') + "\r\n\r\n").find("longer than 16384"),
+            std::string::npos);
 }
 
 TEST_F(ServerTest, TooLargeJsonIsRefusedWithTheLimit) {
-  const std::string answer = once("POST /v1/sandboxes HTTP/1.1\r\nContent-Type: application/json", std::string((1 << 20) + 1, ' '));
+  const std::string answer =
+      once("POST /v1/sandboxes HTTP/1.1\r\nContent-Type: application/json", std::string((1 << 20) + 1, ' '));
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 400")) << answer.substr(0, 300);
   EXPECT_NE(answer.find("1048576"), std::string::npos);
 }
@@ -143,11 +148,13 @@ TEST_F(ServerTest, TcpTakesOnlyOwnNames) {
 
 TEST_F(ServerTest, SaysContinueOnlyToWhomItListens) {
   const UniqueFd fd = connect();
-  const std::string head = "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: 19\r\n\r\n";
+  const std::string head =
+      "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: 19\r\n\r\n";
   EXPECT_EQ(talk(fd.get(), head, "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   EXPECT_TRUE(talk(fd.get(), R"({"template":"base"})").starts_with("HTTP/1.1 201"));
   const UniqueFd other = connect();
-  EXPECT_TRUE(talk(other.get(), "POST /v1/nowhere HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").starts_with("HTTP/1.1 404"));
+  EXPECT_TRUE(talk(other.get(), "POST /v1/nowhere HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+                  .starts_with("HTTP/1.1 404"));
 }
 
 TEST_F(ServerTest, PastTheBoundClientsAreToldAtOnce) {
@@ -171,14 +178,17 @@ TEST_F(ServerTest, SilentClientsAreLeft) {
   const UniqueFd head = connect();
   EXPECT_TRUE(talk(head.get(), "GET /v1/hea").starts_with("HTTP/1.1 504"));
   const UniqueFd body = connect();
-  EXPECT_TRUE(talk(body.get(), "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{").starts_with("HTTP/1.1 504"));
+  EXPECT_TRUE(
+      talk(body.get(), "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{").starts_with("HTTP/1.1 504"));
 }
 
 TEST_F(ServerTest, EventsComeAsTheyHappen) {
   const UniqueFd fd = connect();
   const std::string body = R"({"command":"echo one; sleep 0.3; echo two","stream":true})";
-  const std::string first = talk(fd.get(), "POST /v1/sandboxes/" + new_sandbox() + "/exec HTTP/1.1\r\nHost: x\r\nContent-Length: " +
-                                               std::to_string(body.size()) + "\r\n\r\n" + body, "one");
+  const std::string first = talk(fd.get(),
+                                 "POST /v1/sandboxes/" + new_sandbox() + "/exec HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+                                     std::to_string(body.size()) + "\r\n\r\n" + body,
+                                 "one");
   EXPECT_NE(first.find("application/x-ndjson"), std::string::npos);
   EXPECT_EQ(first.find("two"), std::string::npos);
   const std::string rest = read_until(fd.get(), "\r\n0\r\n\r\n");
@@ -191,7 +201,10 @@ TEST_F(ServerTest, AClientThatVanishesEndsItsCommand) {
   const std::string body = R"({"argv":["sleep","100"],"stream":true})";
   {
     const UniqueFd fd = connect();
-    talk(fd.get(), "POST /v1/sandboxes/" + id + "/exec HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body, "started");
+    talk(fd.get(),
+         "POST /v1/sandboxes/" + id + "/exec HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+             "\r\n\r\n" + body,
+         "started");
   }
   const Deadline deadline = deadline_after(kPatience);
   while (host_.processes(id)->front().running && time_left(deadline).count() > 0) ::poll(nullptr, 0, 20);
@@ -204,7 +217,8 @@ TEST_F(ServerTest, AnAttachedClientThatVanishesLeavesTheCommand) {
   const uint32_t pid = (*stream->next(deadline_after(kPatience)))->pid;
   {
     const UniqueFd fd = connect();
-    talk(fd.get(), "GET /v1/sandboxes/" + id + "/processes/" + std::to_string(pid) + "/output HTTP/1.1\r\nHost: x\r\n\r\n", "started");
+    talk(fd.get(), "GET /v1/sandboxes/" + id + "/processes/" + std::to_string(pid) + "/output HTTP/1.1\r\nHost: x\r\n\r\n",
+         "started");
   }
   ::poll(nullptr, 0, 800);
   EXPECT_TRUE(host_.processes(id)->front().running);
@@ -214,7 +228,10 @@ TEST_F(ServerTest, StoppingEndsStreamsButNotCommands) {
   const std::string id = new_sandbox();
   const UniqueFd fd = connect();
   const std::string body = R"({"argv":["sleep","100"],"stream":true})";
-  talk(fd.get(), "POST /v1/sandboxes/" + id + "/exec HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body, "started");
+  talk(fd.get(),
+       "POST /v1/sandboxes/" + id + "/exec HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+           body,
+       "started");
   std::jthread stopper([&] { server_->stop(); });
   const std::string rest = read_until(fd.get(), "");
   stopper.join();
@@ -253,7 +270,8 @@ TEST_F(ServerTest, IdempotencyKeyMakesOneSandbox) {
   EXPECT_EQ(host_.creates, 1);
   EXPECT_EQ(first.substr(first.find("\r\n\r\n")), second.substr(second.find("\r\n\r\n")));
   EXPECT_TRUE(once(head, R"({"template":"slow"})").starts_with("HTTP/1.1 409"));
-  EXPECT_TRUE(once("POST /v1/sandboxes HTTP/1.1\r\nIdempotency-Key: a b", R"({"template":"base"})").starts_with("HTTP/1.1 400"));
+  EXPECT_TRUE(
+      once("POST /v1/sandboxes HTTP/1.1\r\nIdempotency-Key: a b", R"({"template":"base"})").starts_with("HTTP/1.1 400"));
 }
 
 TEST_F(ServerTest, EveryRequestIsLogged) {
@@ -275,7 +293,8 @@ TEST(Listen, RefusesWhatWouldOpenTheMachine) {
 }
 
 TEST(Listen, ASecondDaemonIsToldOfTheFirst) {
-  const std::string path = (std::filesystem::temp_directory_path() / ("ramet_listen_test." + std::to_string(::getpid()))).string();
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("ramet_listen_test." + std::to_string(::getpid()))).string();
   const Result<UniqueFd> first = listen_on_unix(path);
   ASSERT_TRUE(first);
   EXPECT_EQ(listen_on_unix(path).error().kind(), ErrorKind::kExists);

@@ -17,7 +17,8 @@ Result<ZstdReader::Step> ZstdReader::decode_some(std::span<const std::byte>* pie
   ZSTD_inBuffer in{piece->data(), piece->size(), 0};
   ZSTD_outBuffer out{out_.data(), out_.size(), 0};
   const size_t left = ZSTD_decompressStream(context_.get(), &out, &in);
-  if (ZSTD_isError(left)) return fail(ErrorKind::kInvalid, std::string("the body is not valid zstd: ") + ZSTD_getErrorName(left));
+  if (ZSTD_isError(left))
+    return fail(ErrorKind::kInvalid, std::string("the body is not valid zstd: ") + ZSTD_getErrorName(left));
   *piece = piece->subspan(in.pos);
   frame_open_ = left != 0;
   return Step{std::span<const std::byte>(out_).first(out.pos), out.pos == out.size};

@@ -21,8 +21,8 @@ std::string percent_encode(std::string_view text) {
   std::string out;
   for (const char c : text) {
     const auto u = static_cast<unsigned char>(c);
-    const bool unreserved = (u >= 'a' && u <= 'z') || (u >= 'A' && u <= 'Z') || (u >= '0' && u <= '9') || c == '-' || c == '.' ||
-                            c == '_' || c == '~';
+    const bool unreserved = (u >= 'a' && u <= 'z') || (u >= 'A' && u <= 'Z') || (u >= '0' && u <= '9') || c == '-' ||
+                            c == '.' || c == '_' || c == '~';
     if (unreserved) {
       out += c;
     } else {
@@ -84,7 +84,8 @@ Result<std::string> ApiClient::call_text(std::string_view method, const std::str
   return stream->read_rest(kMaxAnswerBytes);
 }
 
-Result<json::value> ApiClient::call(std::string_view method, const std::string& target, const std::optional<json::object>& body) const {
+Result<json::value> ApiClient::call(std::string_view method, const std::string& target,
+                                    const std::optional<json::object>& body) const {
   TRY_ASSIGN(const std::string text, call_text(method, target, body));
   if (text.empty()) return json::value(nullptr);
   return parse_json(text);
@@ -126,7 +127,8 @@ Result<std::string> resolve_in(const json::array& sandboxes, const std::string& 
   for (const Named& n : named) candidates.push_back(n.id);
   if (candidates.size() == 1) return candidates.front();
   if (candidates.empty())
-    return tl::unexpected(Error(ErrorKind::kNotFound, "there is no sandbox `" + reference + "`").with_hint("`ramet ls` lists them."));
+    return tl::unexpected(
+        Error(ErrorKind::kNotFound, "there is no sandbox `" + reference + "`").with_hint("`ramet ls` lists them."));
   std::string list;
   constexpr size_t kMaxShown = 6;
   for (size_t i = 0; i < candidates.size() && i < kMaxShown; i++) list += (i == 0 ? "" : ", ") + candidates[i];

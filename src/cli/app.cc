@@ -19,7 +19,8 @@ using Argument = CommandShape::Argument;
 
 constexpr const char* kDescription =
     "ramet - sandboxes that fork while they run\n\n"
-    "A sandbox is a microVM with its own Linux kernel. `fork` copies a running one, RAM, processes and disk at one instant, in milliseconds.\n"
+    "A sandbox is a microVM with its own Linux kernel. `fork` copies a running one, RAM, processes and disk at one instant, in "
+    "milliseconds.\n"
     "Sandboxes are named by their id, the start of it, or the name given by --name.";
 
 std::string footer() {
@@ -34,12 +35,14 @@ std::string footer() {
       "  ramet tree                                   who was forked from whom, and how far they went apart\n"
       "  ramet cp results/ 3f:/home/user/             copy a directory in\n"
       "\n"
-      "Which server: --url or RAMET_URL (unix:///PATH or http://HOST:PORT), else the local daemon's socket, else the machine that\n"
+      "Which server: --url or RAMET_URL (unix:///PATH or http://HOST:PORT), else the local daemon's socket, else the machine "
+      "that\n"
       "`ramet machine start` started.\n"
       "\n"
       "Environment:\n"
       "  RAMET_URL       server\n"
-      "  RAMET_STATE     where this client and `machine` keep things (default /var/lib/ramet for root, else ~/.local/share/ramet)\n"
+      "  RAMET_STATE     where this client and `machine` keep things (default /var/lib/ramet for root, else "
+      "~/.local/share/ramet)\n"
       "  RAMET_RUNTIME   where the local daemon's socket is (default /run/ramet for root, else $XDG_RUNTIME_DIR/ramet)\n"
       "  RAMET_LIBEXEC   where templates/build and machine/machine are, when not beside this program\n"
       "  NO_COLOR        no colours\n"
@@ -83,20 +86,23 @@ CLI::App* add(Line& line, CLI::App& parent, const char* name, const char* what, 
 
 void add_exec_options(CLI::App* command, ExecOptions& o) {
   command->add_flag("-i,--interactive", o.interactive, "Pass standard input on");
-  command->add_flag("-t,--tty", o.terminal, "Give the command a terminal (and pass input on); without a command: the user's shell");
+  command->add_flag("-t,--tty", o.terminal,
+                    "Give the command a terminal (and pass input on); without a command: the user's shell");
   command->add_option("-e,--env", o.env, "NAME=VALUE for the command; may be repeated")->allow_extra_args(false);
   command->add_option("-w,--cwd", o.cwd, "Start in this directory of the sandbox");
-  command->add_option("-u,--user", o.user, "Run as this user of the sandbox (default: the one its image names; `root` for root)");
+  command->add_option("-u,--user", o.user,
+                      "Run as this user of the sandbox (default: the one its image names; `root` for root)");
   command->add_option("--timeout", o.timeout, "End the command and its children after this time (90s, 15m)");
 }
 
 void add_sandbox_commands(Line& line, CLI::App& app) {
   Session& s = line.session;
-  CLI::App* run = add(line, app, "run", "Make a sandbox from a template, and run a command in it",
-                      "Without a command the id is printed. With one it runs as with `ramet exec`, and its status is returned.\n\n"
-                      "Examples:\n  ramet run base --name work --ttl 2h\n  ramet run base --rm -t\n"
-                      "  ramet run base --rm -- python3 -c 'print(40 + 2)'\n  tar c . | ramet run base --rm -i -- tar t",
-                      Argument::kTemplate, [&line, &s] { return cmd_run(s, line.run); });
+  CLI::App* run =
+      add(line, app, "run", "Make a sandbox from a template, and run a command in it",
+          "Without a command the id is printed. With one it runs as with `ramet exec`, and its status is returned.\n\n"
+          "Examples:\n  ramet run base --name work --ttl 2h\n  ramet run base --rm -t\n"
+          "  ramet run base --rm -- python3 -c 'print(40 + 2)'\n  tar c . | ramet run base --rm -i -- tar t",
+          Argument::kTemplate, [&line, &s] { return cmd_run(s, line.run); });
   run->add_option("template", line.run.template_name, "Template")->capture_default_str();
   run->add_option("--template", line.run.template_name, "The same as an option");
   run->add_option("--name", line.run.name, "A name; stored as the label `name`");
@@ -110,48 +116,57 @@ void add_sandbox_commands(Line& line, CLI::App& app) {
   CLI::App* ls = add(line, app, "ls", "List sandboxes", "", Argument::kNone, [&line, &s] { return cmd_ls(s, line.list); });
   ls->add_option("--label", line.list.label, "Only those with this label, KEY or KEY=VALUE");
 
-  CLI::App* exec = add(line, app, "exec", "Run a command in a sandbox",
-                       "Output, exit status and signals are passed through; -i passes standard input, -t also a terminal with its size.\n"
-                       "Ramet's own failures exit with 125.\n\n"
-                       "Examples:\n  ramet exec 3f -- ls -l /\n  ramet exec -t 3f\n  ramet exec 3f -e N=3 -w /tmp -- sh -c 'echo $N; pwd'\n"
-                       "  cat data | ramet exec -i 3f -- wc -c",
-                       Argument::kSandbox, [&line, &s] { return cmd_exec(s, line.exec); });
+  CLI::App* exec =
+      add(line, app, "exec", "Run a command in a sandbox",
+          "Output, exit status and signals are passed through; -i passes standard input, -t also a terminal with its size.\n"
+          "Ramet's own failures exit with 125.\n\n"
+          "Examples:\n  ramet exec 3f -- ls -l /\n  ramet exec -t 3f\n  ramet exec 3f -e N=3 -w /tmp -- sh -c 'echo $N; pwd'\n"
+          "  cat data | ramet exec -i 3f -- wc -c",
+          Argument::kSandbox, [&line, &s] { return cmd_exec(s, line.exec); });
   exec->add_option("sandbox", line.exec.id, "Id, start of it, or name")->required();
   exec->add_option("command", line.exec.command, "Command; write it after `--`");
   exec->add_flag("-d,--detach", line.exec.detach, "Start it, print its pid, do not wait");
   add_exec_options(exec, line.exec);
 
-  CLI::App* ps = add(line, app, "ps", "List the commands of a sandbox", "", Argument::kSandbox, [&line, &s] { return cmd_ps(s, line.ps_id); });
+  CLI::App* ps = add(line, app, "ps", "List the commands of a sandbox", "", Argument::kSandbox,
+                     [&line, &s] { return cmd_ps(s, line.ps_id); });
   ps->add_option("sandbox", line.ps_id, "Id, start of it, or name")->required();
 
-  CLI::App* cp = add(line, app, "cp", "Copy a file or directory into or out of a sandbox",
-                     "A side in a sandbox is ID:/path; a relative path starts at /home/user. Onto a directory, or a path that ends with `/`,\n"
-                     "it is copied into it. Directories keep links, modes and times.\n\n"
-                     "Examples:\n  ramet cp script.py 3f:\n  ramet cp data/ 3f:/srv/\n  ramet cp 3f:/var/log/dpkg.log .",
-                     Argument::kSandboxOrFile, [&line, &s] { return cmd_cp(s, line.copy); });
+  CLI::App* cp = add(
+      line, app, "cp", "Copy a file or directory into or out of a sandbox",
+      "A side in a sandbox is ID:/path; a relative path starts at /home/user. Onto a directory, or a path that ends with `/`,\n"
+      "it is copied into it. Directories keep links, modes and times.\n\n"
+      "Examples:\n  ramet cp script.py 3f:\n  ramet cp data/ 3f:/srv/\n  ramet cp 3f:/var/log/dpkg.log .",
+      Argument::kSandboxOrFile, [&line, &s] { return cmd_cp(s, line.copy); });
   cp->add_option("from", line.copy.from, "What")->required();
   cp->add_option("to", line.copy.to, "Where to")->required();
-  cp->add_option("-u,--user", line.copy.user, "Act as this user of the sandbox (default: the one its image names; `root` for root)");
+  cp->add_option("-u,--user", line.copy.user,
+                 "Act as this user of the sandbox (default: the one its image names; `root` for root)");
 
   CLI::App* fork = add(line, app, "fork", "Fork a running sandbox",
-                       "The copies start with the RAM, processes and disk of this instant; the sandbox itself goes on. Their ids are printed.\n\n"
+                       "The copies start with the RAM, processes and disk of this instant; the sandbox itself goes on. Their "
+                       "ids are printed.\n\n"
                        "Examples:\n  ramet fork 3f\n  ramet fork 3f -n 8 --ttl 10m --label try=2",
                        Argument::kSandbox, [&line, &s] { return cmd_fork(s, line.fork); });
   fork->add_option("sandbox", line.fork.id, "Id, start of it, or name")->required();
   fork->add_option("-n,--count", line.fork.count, "Number of copies")->check(CLI::Range(1, 100))->capture_default_str();
-  fork->add_flag("--partial", line.fork.partial, "Keep the copies that started when others fail (exit status 1), instead of all or nothing");
-  fork->add_flag("--no-strict", line.fork.loose,
-                 "Do not freeze user processes around the instant: shorter pause, but branches may draw equal random numbers once");
+  fork->add_flag("--partial", line.fork.partial,
+                 "Keep the copies that started when others fail (exit status 1), instead of all or nothing");
+  fork->add_flag(
+      "--no-strict", line.fork.loose,
+      "Do not freeze user processes around the instant: shorter pause, but branches may draw equal random numbers once");
   fork->add_option("--ttl", line.fork.ttl, "Remove the copies after this time");
-  fork->add_option("--label", line.fork.labels, "KEY=VALUE for the copies (default: the parent's labels)")->allow_extra_args(false);
+  fork->add_option("--label", line.fork.labels, "KEY=VALUE for the copies (default: the parent's labels)")
+      ->allow_extra_args(false);
 
   add(line, app, "tree", "Show who was forked from whom and how far they went apart",
       "FORK is the fork itself, READY until the agent in the copy had confirmed its identity. RAM DIVERGED differs from the\n"
       "template's image, RAM OWN is shared with no other branch, DISK OWN is the space of its own disk blocks.",
       Argument::kNone, [&s] { return cmd_tree(s); });
 
-  CLI::App* kill = add(line, app, "kill", "End sandboxes and delete their disks", "Forks of them live on.\n\nExamples:\n  ramet kill 3f 9c\n  ramet kill --all",
-                       Argument::kSandbox, [&line, &s]() -> Result<int> {
+  CLI::App* kill = add(line, app, "kill", "End sandboxes and delete their disks",
+                       "Forks of them live on.\n\nExamples:\n  ramet kill 3f 9c\n  ramet kill --all", Argument::kSandbox,
+                       [&line, &s]() -> Result<int> {
                          if (line.kill.ids.empty() && !line.kill.all)
                            return fail(ErrorKind::kInvalid, "name the sandboxes to kill, or give --all");
                          return cmd_kill(s, line.kill);
@@ -159,7 +174,8 @@ void add_sandbox_commands(Line& line, CLI::App& app) {
   kill->add_option("sandbox", line.kill.ids, "Ids, starts of them, or names");
   kill->add_flag("--all", line.kill.all, "All of them");
 
-  CLI::App* logs = add(line, app, "logs", "Print a sandbox's console", "", Argument::kSandbox, [&line, &s] { return cmd_logs(s, line.logs); });
+  CLI::App* logs = add(line, app, "logs", "Print a sandbox's console", "", Argument::kSandbox,
+                       [&line, &s] { return cmd_logs(s, line.logs); });
   logs->add_option("sandbox", line.logs.id, "Id, start of it, or name")->required();
   logs->add_flag("-f,--follow", line.logs.follow, "Go on with what is added");
 }
@@ -168,10 +184,11 @@ void add_template_commands(Line& line, CLI::App& app) {
   Session& s = line.session;
   CLI::App* group = add(line, app, "template", "Build, list and remove templates", "", Argument::kNone, nullptr);
   group->require_subcommand(1);
-  CLI::App* build = add(line, *group, "build", "Build a template from Debian packages and give it to the server",
-                        "Recipes are the folders in templates/. Nothing is installed or mounted on this computer. When the server has the same\n"
-                        "template already nothing is sent.\n\nExample:\n  ramet template build base",
-                        Argument::kTemplate, [&line, &s] { return cmd_template_build(s, line.templ); });
+  CLI::App* build = add(
+      line, *group, "build", "Build a template from Debian packages and give it to the server",
+      "Recipes are the folders in templates/. Nothing is installed or mounted on this computer. When the server has the same\n"
+      "template already nothing is sent.\n\nExample:\n  ramet template build base",
+      Argument::kTemplate, [&line, &s] { return cmd_template_build(s, line.templ); });
   build->add_option("name", line.templ.name, "Name of the recipe and of the template")->required();
   build->add_option("--output", line.templ.directory, "Keep the files here (default: STATE/built/NAME)");
   build->add_flag("--fresh", line.templ.fresh, "Ask the Debian archive again, use no cache");
@@ -187,15 +204,18 @@ void add_template_commands(Line& line, CLI::App& app) {
 
 void add_machine_commands(Line& line, CLI::App& app) {
   Session& s = line.session;
-  CLI::App* group = add(line, app, "machine", "Start and stop the daemon on this computer",
-                        "Where KVM is usable the daemon runs natively; elsewhere in an emulated host (QEMU), slower, with the same code.",
-                        Argument::kNone, nullptr);
+  CLI::App* group =
+      add(line, app, "machine", "Start and stop the daemon on this computer",
+          "Where KVM is usable the daemon runs natively; elsewhere in an emulated host (QEMU), slower, with the same code.",
+          Argument::kNone, nullptr);
   group->require_subcommand(1);
-  const std::pair<const char*, const char*> commands[] = {{"start", "Start it and wait until it answers"}, {"stop", "Stop it"},
-                                                          {"status", "Is it running, and where"},          {"logs", "The daemon's log"},
-                                                          {"console", "The emulated host's console"},      {"exec", "Run a command in the emulated host"}};
+  const std::pair<const char*, const char*> commands[] = {
+      {"start", "Start it and wait until it answers"}, {"stop", "Stop it"},
+      {"status", "Is it running, and where"},          {"logs", "The daemon's log"},
+      {"console", "The emulated host's console"},      {"exec", "Run a command in the emulated host"}};
   for (const auto& [name, what] : commands) {
-    CLI::App* command = add(line, *group, name, what, "What follows is passed on to machine/machine.", Argument::kNone, nullptr);
+    CLI::App* command =
+        add(line, *group, name, what, "What follows is passed on to machine/machine.", Argument::kNone, nullptr);
     command->fallthrough(false);
     command->allow_extras();  // what it does not know is the script's
     command->callback([&line, &s, command] {
@@ -265,12 +285,13 @@ int run_app(const std::vector<std::string>& all_words) {
   add_sandbox_commands(line, app);
   add_template_commands(line, app);
   add_machine_commands(line, app);
-  add(line, app, "doctor", "Check what this computer offers and what is missing", "", Argument::kNone, [&line] { return cmd_doctor(line.session); });
-  CLI::App* completion =
-      add(line, app, "completion", "Print the completion script of a shell",
-          "  bash: eval \"$(ramet completion bash)\"\n  zsh:  eval \"$(ramet completion zsh)\"\n  fish: ramet completion fish > "
-          "~/.config/fish/completions/ramet.fish",
-          Argument::kShell, [&line] { return cmd_completion(line.shell); });
+  add(line, app, "doctor", "Check what this computer offers and what is missing", "", Argument::kNone,
+      [&line] { return cmd_doctor(line.session); });
+  CLI::App* completion = add(
+      line, app, "completion", "Print the completion script of a shell",
+      "  bash: eval \"$(ramet completion bash)\"\n  zsh:  eval \"$(ramet completion zsh)\"\n  fish: ramet completion fish > "
+      "~/.config/fish/completions/ramet.fish",
+      Argument::kShell, [&line] { return cmd_completion(line.shell); });
   completion->add_option("shell", line.shell, "bash, zsh or fish")->required();
 
   std::vector<std::string> words = all_words;
@@ -288,16 +309,20 @@ int run_app(const std::vector<std::string>& all_words) {
   line.exec.interactive = line.exec.interactive || line.exec.terminal;
   line.run.exec.interactive = line.run.exec.interactive || line.run.exec.terminal;
 
-  const bool passes_status = app.got_subcommand("exec") || (app.got_subcommand("run") && (!line.after_dashes.empty() || line.run.exec.terminal));
+  const bool passes_status =
+      app.got_subcommand("exec") || (app.got_subcommand("run") && (!line.after_dashes.empty() || line.run.exec.terminal));
   try {
     const Result<int> status = line.chosen();
     if (status) return *status;
     line.session.print_error(status.error());
-    return passes_status && status.error().kind() != ErrorKind::kInvalid ? kExitBeforeCommand : exit_status(status.error().kind());
+    return passes_status && status.error().kind() != ErrorKind::kInvalid ? kExitBeforeCommand
+                                                                         : exit_status(status.error().kind());
   } catch (const boost::system::system_error& e) {  // a field of an answer is missing or of another type
-    line.session.print_error(Error(ErrorKind::kCorrupt, std::string("the server's answer is not what this version of ramet expects: ") + e.what()));
+    line.session.print_error(
+        Error(ErrorKind::kCorrupt, std::string("the server's answer is not what this version of ramet expects: ") + e.what()));
   } catch (const std::out_of_range& e) {
-    line.session.print_error(Error(ErrorKind::kCorrupt, std::string("the server's answer is not what this version of ramet expects: ") + e.what()));
+    line.session.print_error(
+        Error(ErrorKind::kCorrupt, std::string("the server's answer is not what this version of ramet expects: ") + e.what()));
   }
   return exit_status(ErrorKind::kCorrupt);
 }

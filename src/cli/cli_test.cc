@@ -60,9 +60,15 @@ TEST(Table, AlignsByWhatIsSeen) {
 
 TEST(Tree, DrawsBranches) {
   const auto node = [](const char* id, json::array children) {
-    return json::object{{"id", id}, {"state", "running"}, {"created_at", "1970-01-01T00:00:00.000Z"}, {"labels", json::object()},
-                        {"timing", json::object{{"fork_ms", 1.5}, {"total_ms", 20}}}, {"ram_diverged_bytes", 2048}, {"ram_own_bytes", 1024},
-                        {"disk_own_bytes", 0}, {"children", std::move(children)}};
+    return json::object{{"id", id},
+                        {"state", "running"},
+                        {"created_at", "1970-01-01T00:00:00.000Z"},
+                        {"labels", json::object()},
+                        {"timing", json::object{{"fork_ms", 1.5}, {"total_ms", 20}}},
+                        {"ram_diverged_bytes", 2048},
+                        {"ram_own_bytes", 1024},
+                        {"disk_own_bytes", 0},
+                        {"children", std::move(children)}};
   };
   const json::object tree{{"roots", json::array{node("a", {node("b", {node("c", {})}), node("d", {})})}}};
   const std::string text = render_tree(tree, 60, {});
@@ -92,7 +98,8 @@ TEST(Url, TakesSocketsAndLoopback) {
   EXPECT_EQ(parse_url("/run/x.sock")->url(), "unix:///run/x.sock");
   EXPECT_EQ(parse_url("http://127.0.0.1:80/")->url(), "http://127.0.0.1:80");
   EXPECT_EQ(parse_url("http://[::1]:80")->host, "::1");
-  for (const char* bad : {"", "127.0.0.1:80", "http://x", "http://x:0", "http://x:99999", "http://x:1/y", "unix://rel", "https://x:1"})
+  for (const char* bad :
+       {"", "127.0.0.1:80", "http://x", "http://x:0", "http://x:99999", "http://x:1/y", "unix://rel", "https://x:1"})
     EXPECT_FALSE(parse_url(bad)) << bad;
 }
 
@@ -116,12 +123,17 @@ TEST(ExitCodes, EveryKindIsInTheTable) {
 
 TEST(Completion, FollowsTheCommandLine) {
   using Argument = CommandShape::Argument;
-  const CommandShape root{"ramet",
-                          {"--json"},
-                          {{"exec", {"--tty", "-t"}, {}, Argument::kSandbox}, {"cp", {}, {}, Argument::kSandboxOrFile},
-                           {"template", {}, {{"ls", {}, {}, Argument::kNone}, {"rm", {}, {}, Argument::kTemplate}}, Argument::kNone}},
-                          Argument::kNone};
-  const CompletionSources sources{[] { return std::vector<std::string>{"sb-1", "sb-2"}; }, [] { return std::vector<std::string>{"base"}; }};
+  const CommandShape root{
+      "ramet",
+      {"--json"},
+      {{"exec", {"--tty", "-t"}, {}, Argument::kSandbox},
+       {"cp", {}, {}, Argument::kSandboxOrFile},
+       {"template", {}, {{"ls", {}, {}, Argument::kNone}, {"rm", {}, {}, Argument::kTemplate}}, Argument::kNone}},
+      Argument::kNone};
+  const CompletionSources sources{[] {
+                                    return std::vector<std::string>{"sb-1", "sb-2"};
+                                  },
+                                  [] { return std::vector<std::string>{"base"}; }};
   const auto words = [&](std::vector<std::string> w) { return complete(root, w, sources); };
   EXPECT_EQ(words({"e"}), (std::vector<std::string>{"exec"}));
   EXPECT_EQ(words({"exec", "sb-2"}), (std::vector<std::string>{"sb-2"}));

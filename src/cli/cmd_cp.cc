@@ -1,5 +1,5 @@
-// Copying between here and a sandbox. A file goes through the files API; a directory as a tar stream through a command in the guest,
-// so that links, modes and times survive and nothing is kept in memory on the way.
+// Copying between here and a sandbox. A file goes through the files API; a directory as a tar stream through a command in the
+// guest, so that links, modes and times survive and nothing is kept in memory on the way.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -60,12 +60,14 @@ Result<std::string> tar_program() {
 
 Result<int> upload_file(const Copy& copy, const std::string& from, const std::string& to) {
   TRY_ASSIGN(const UniqueFd fd, open_file(from, O_RDONLY));
-  struct stat st{};
+  struct stat st {};
   if (::fstat(fd.get(), &st) != 0) return fail_errno("looking at " + from);
   char mode[8];
   snprintf(mode, sizeof mode, "%04o", st.st_mode & 0777);
-  Progress progress(from + " -> " + copy.id + ":" + to, static_cast<uint64_t>(st.st_size), copy.session.quiet || copy.session.json);
-  TRY_ASSIGN(const std::unique_ptr<HttpStream> upload, copy.api.open_upload("PUT", copy.target("", to, std::string("&mode=") + mode)));
+  Progress progress(from + " -> " + copy.id + ":" + to, static_cast<uint64_t>(st.st_size),
+                    copy.session.quiet || copy.session.json);
+  TRY_ASSIGN(const std::unique_ptr<HttpStream> upload,
+             copy.api.open_upload("PUT", copy.target("", to, std::string("&mode=") + mode)));
   std::vector<std::byte> piece(kPieceBytes);
   while (true) {
     const ssize_t n = ::read(fd.get(), piece.data(), piece.size());
@@ -112,7 +114,8 @@ Result<int> download_file(const Copy& copy, const std::string& from, const std::
 
 Status check_tar_end(const ExecEnd& end, const std::string& words) {
   if (end.exit_code == 0) return {};
-  return fail(ErrorKind::kIo, "`tar` in the sandbox ended with status " + std::to_string(end.exit_code) + (words.empty() ? "" : ": " + printable(words)));
+  return fail(ErrorKind::kIo, "`tar` in the sandbox ended with status " + std::to_string(end.exit_code) +
+                                  (words.empty() ? "" : ": " + printable(words)));
 }
 
 Status reap_tar(ChildProcess& tar) {
@@ -133,7 +136,8 @@ Result<int> upload_directory(const Copy& copy, const std::string& from, const st
                                       : json::object{{"path", to}, {"parents", true}, {"user", copy.user}}));
   json::object body = copy.command({"tar", "-xf", "-", "-C", to});
   body["stdin_open"] = true;
-  TRY_ASSIGN(const std::unique_ptr<HttpStream> events, copy.api.open_stream("POST", "/v1/sandboxes/" + copy.id + "/exec", body));
+  TRY_ASSIGN(const std::unique_ptr<HttpStream> events,
+             copy.api.open_stream("POST", "/v1/sandboxes/" + copy.id + "/exec", body));
 
   std::promise<uint32_t> pid_promise;
   std::future<uint32_t> pid = pid_promise.get_future();
@@ -173,8 +177,9 @@ Result<int> upload_directory(const Copy& copy, const std::string& from, const st
   spawn.new_session = false;
   TRY_ASSIGN(ChildProcess tar, ChildProcess::spawn(spawn));
   pipe.write_end.reset();
-  TRY_ASSIGN(const std::unique_ptr<HttpStream> upload,
-             copy.api.open_upload("POST", "/v1/sandboxes/" + copy.id + "/processes/" + std::to_string(running) + "/stdin?eof=1"));
+  TRY_ASSIGN(
+      const std::unique_ptr<HttpStream> upload,
+      copy.api.open_upload("POST", "/v1/sandboxes/" + copy.id + "/processes/" + std::to_string(running) + "/stdin?eof=1"));
   Progress progress(from + " -> " + copy.id + ":" + to, 0, copy.session.quiet || copy.session.json);
   std::vector<std::byte> piece(kPieceBytes);
   uint64_t bytes = 0;
@@ -206,7 +211,8 @@ Result<int> download_directory(const Copy& copy, const std::string& from, const 
   TRY_ASSIGN(ChildProcess tar, ChildProcess::spawn(spawn));
   pipe.read_end.reset();
   TRY_ASSIGN(const std::unique_ptr<HttpStream> events,
-             copy.api.open_stream("POST", "/v1/sandboxes/" + copy.id + "/exec", copy.command({"tar", "-b", "128", "-C", from, "-cf", "-", "."})));
+             copy.api.open_stream("POST", "/v1/sandboxes/" + copy.id + "/exec",
+                                  copy.command({"tar", "-b", "128", "-C", from, "-cf", "-", "."})));
   Progress progress(copy.id + ":" + from + " -> " + to, 0, copy.session.quiet || copy.session.json);
   uint64_t bytes = 0;
   std::string words;
@@ -228,7 +234,7 @@ Result<int> download_directory(const Copy& copy, const std::string& from, const 
 }
 
 Result<int> upload(const Copy& copy, const std::string& from, std::string to) {
-  struct stat st{};
+  struct stat st {};
   if (::stat(from.c_str(), &st) != 0) return fail_errno("looking at " + from);
   TRY_ASSIGN(const std::string type, copy.remote_type(to));
   to = copy_target(from, to, type == "directory");
@@ -248,8 +254,9 @@ Result<int> download(const Copy& copy, const std::string& from, std::string to) 
 Result<int> cmd_cp(Session& session, const CopyOptions& options) {
   const CopyPlace from = parse_copy_place(options.from), to = parse_copy_place(options.to);
   if (from.sandbox.empty() == to.sandbox.empty())
-    return tl::unexpected(Error(ErrorKind::kInvalid, from.sandbox.empty() ? "neither side is in a sandbox" : "both sides are in a sandbox")
-                              .with_hint("ramet cp FILE ID:/path, or ramet cp ID:/path FILE. Write ./a:b for a local name with a colon."));
+    return tl::unexpected(
+        Error(ErrorKind::kInvalid, from.sandbox.empty() ? "neither side is in a sandbox" : "both sides are in a sandbox")
+            .with_hint("ramet cp FILE ID:/path, or ramet cp ID:/path FILE. Write ./a:b for a local name with a colon."));
   TRY_ASSIGN(const ApiClient* api, session.api());
   TRY_ASSIGN(std::string id, api->resolve(from.sandbox.empty() ? to.sandbox : from.sandbox));
   const Copy copy{session, *api, std::move(id), options.user};

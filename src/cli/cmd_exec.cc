@@ -200,7 +200,8 @@ Result<int> exec_in(Session& session, const std::string& id, const ExecOptions& 
 
 Result<int> cmd_exec(Session& session, const ExecOptions& options) {
   if (options.command.empty() && !options.terminal)
-    return tl::unexpected(Error(ErrorKind::kInvalid, "no command is given").with_hint("ramet exec ID -- COMMAND..., or -t for a shell."));
+    return tl::unexpected(
+        Error(ErrorKind::kInvalid, "no command is given").with_hint("ramet exec ID -- COMMAND..., or -t for a shell."));
   TRY_ASSIGN(const ApiClient* api, session.api());
   TRY_ASSIGN(const std::string id, api->resolve(options.id));
   return exec_in(session, id, options);
@@ -221,8 +222,11 @@ Result<int> cmd_ps(Session& session, const std::string& reference) {
     std::string line;
     for (const json::value& word : p.at("argv").as_array()) line += (line.empty() ? "" : " ") + std::string(word.as_string());
     const std::string state =
-        p.at("running").as_bool() ? "running" : "exit " + std::to_string(p.at("exit_code").is_null() ? 0 : p.at("exit_code").to_number<int64_t>());
-    table.add({std::to_string(p.at("pid").to_number<int64_t>()), printable(std::string(p.at("user").as_string())), state, printable(line)});
+        p.at("running").as_bool()
+            ? "running"
+            : "exit " + std::to_string(p.at("exit_code").is_null() ? 0 : p.at("exit_code").to_number<int64_t>());
+    table.add({std::to_string(p.at("pid").to_number<int64_t>()), printable(std::string(p.at("user").as_string())), state,
+               printable(line)});
   }
   printf("%s", table.render().c_str());
   return 0;

@@ -80,8 +80,9 @@ void print_children(const json::object& result) {
 Result<int> cmd_run(Session& session, const RunOptions& options) {
   TRY_ASSIGN(const json::object body, create_body(options));
   TRY_ASSIGN(const ApiClient* api, session.api());
-  std::optional<Waiting> waiting(std::in_place, "making a sandbox from " + options.template_name + "; the first one of a template takes longer",
-                                 session.quiet || session.json);
+  std::optional<Waiting> waiting(
+      std::in_place, "making a sandbox from " + options.template_name + "; the first one of a template takes longer",
+      session.quiet || session.json);
   TRY_ASSIGN(const std::string text, api->call_text("POST", "/v1/sandboxes", body));
   waiting.reset();
   TRY_ASSIGN(const json::value answer, parse_json(text));
@@ -93,7 +94,8 @@ Result<int> cmd_run(Session& session, const RunOptions& options) {
       session.print_text(text);
     } else {
       const double ms = sandbox.at("timing").at("total_ms").to_number<double>();
-      if (::isatty(STDERR_FILENO) == 1) session.note("made from " + options.template_name + " (" + size_text(sandbox) + ") in " + format_ms(ms));
+      if (::isatty(STDERR_FILENO) == 1)
+        session.note("made from " + options.template_name + " (" + size_text(sandbox) + ") in " + format_ms(ms));
       printf("%s\n", id.c_str());
     }
     return 0;

@@ -77,11 +77,14 @@ Result<int> cmd_template_build(Session& session, const TemplateOptions& options)
   TRY_ASSIGN(ChildProcess build, ChildProcess::spawn(spawn));
   const std::optional<int> status = build.wait(Deadline::max());
   if (!status || !WIFEXITED(*status) || WEXITSTATUS(*status) != 0)
-    return tl::unexpected(Error(ErrorKind::kIo, "building template `" + options.name + "` failed").with_hint("The lines above say why."));
+    return tl::unexpected(
+        Error(ErrorKind::kIo, "building template `" + options.name + "` failed").with_hint("The lines above say why."));
   return push(session, directory, "");
 }
 
-Result<int> cmd_template_push(Session& session, const TemplateOptions& options) { return push(session, options.directory, options.name); }
+Result<int> cmd_template_push(Session& session, const TemplateOptions& options) {
+  return push(session, options.directory, options.name);
+}
 
 Result<int> cmd_template_ls(Session& session) {
   TRY_ASSIGN(const ApiClient* api, session.api());
@@ -91,12 +94,19 @@ Result<int> cmd_template_ls(Session& session) {
     return 0;
   }
   TRY_ASSIGN(const json::value answer, parse_json(text));
-  Table table({{"TEMPLATE"}, {"KERNEL"}, {"VCPUS", Align::kRight}, {"MEMORY", Align::kRight}, {"DISK", Align::kRight}, {"STATUS"}, {"AGE"}});
+  Table table({{"TEMPLATE"},
+               {"KERNEL"},
+               {"VCPUS", Align::kRight},
+               {"MEMORY", Align::kRight},
+               {"DISK", Align::kRight},
+               {"STATUS"},
+               {"AGE"}});
   const int64_t now = ::time(nullptr);
   for (const json::value& t : answer.at("templates").as_array()) {
     const std::optional<int64_t> at = parse_time(std::string(t.at("committed_at").as_string()));
     table.add({std::string(t.at("name").as_string()), printable(std::string(t.at("kernel_release").as_string())),
-               std::to_string(t.at("vcpus").to_number<int64_t>()), std::to_string(t.at("memory_mib").to_number<int64_t>()) + " MiB",
+               std::to_string(t.at("vcpus").to_number<int64_t>()),
+               std::to_string(t.at("memory_mib").to_number<int64_t>()) + " MiB",
                format_bytes(t.at("disk_bytes").to_number<uint64_t>()), std::string(t.at("status").as_string()),
                at ? format_span(now - *at) : "-"});
   }

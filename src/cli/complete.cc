@@ -34,7 +34,8 @@ _ramet() {
 compdef _ramet ramet
 )SH";
 
-constexpr const char* kFish = R"SH(# fish completion of ramet; put it in ~/.config/fish/completions/ramet.fish:  ramet completion fish
+constexpr const char* kFish =
+    R"SH(# fish completion of ramet; put it in ~/.config/fish/completions/ramet.fish:  ramet completion fish
 function __ramet_complete
   set -l words (commandline -opc) (commandline -ct)
   for found in (ramet __complete $words[2..-1] 2>/dev/null)
@@ -55,12 +56,14 @@ void add_matching(std::vector<std::string>& out, const std::vector<std::string>&
 
 }  // namespace
 
-std::vector<std::string> complete(const CommandShape& root, const std::vector<std::string>& words, const CompletionSources& sources) {
+std::vector<std::string> complete(const CommandShape& root, const std::vector<std::string>& words,
+                                  const CompletionSources& sources) {
   const CommandShape* at = &root;
   const std::string current = words.empty() ? "" : words.back();
   for (size_t i = 0; i + 1 < words.size(); i++) {
     if (words[i] == "--") return {"@files"};  // a command in the sandbox: not ours
-    const auto next = std::find_if(at->commands.begin(), at->commands.end(), [&](const CommandShape& c) { return c.name == words[i]; });
+    const auto next =
+        std::find_if(at->commands.begin(), at->commands.end(), [&](const CommandShape& c) { return c.name == words[i]; });
     if (next != at->commands.end()) at = &*next;
   }
   std::vector<std::string> out;
@@ -73,16 +76,25 @@ std::vector<std::string> complete(const CommandShape& root, const std::vector<st
     if (c.name.starts_with(current)) out.push_back(c.name);
   using Argument = CommandShape::Argument;
   switch (at->argument) {
-    case Argument::kNone: break;
-    case Argument::kSandbox: add_matching(out, sources.sandboxes(), current); break;
-    case Argument::kTemplate: add_matching(out, sources.templates(), current); break;
-    case Argument::kFile: out.push_back("@files"); break;
+    case Argument::kNone:
+      break;
+    case Argument::kSandbox:
+      add_matching(out, sources.sandboxes(), current);
+      break;
+    case Argument::kTemplate:
+      add_matching(out, sources.templates(), current);
+      break;
+    case Argument::kFile:
+      out.push_back("@files");
+      break;
     case Argument::kSandboxOrFile:
       for (const std::string& id : sources.sandboxes())
         if ((id + ":").starts_with(current)) out.push_back(id + ":");
       out.push_back("@files");
       break;
-    case Argument::kShell: add_matching(out, {"bash", "zsh", "fish"}, current); break;
+    case Argument::kShell:
+      add_matching(out, {"bash", "zsh", "fish"}, current);
+      break;
   }
   return out;
 }
@@ -96,7 +108,8 @@ const char* completion_script(const std::string& shell) {
 
 Result<int> cmd_completion(const std::string& shell) {
   const char* script = completion_script(shell);
-  if (script == nullptr) return fail(ErrorKind::kInvalid, "no completion for the shell `" + shell + "`; there is bash, zsh and fish");
+  if (script == nullptr)
+    return fail(ErrorKind::kInvalid, "no completion for the shell `" + shell + "`; there is bash, zsh and fish");
   printf("%s", script);
   return 0;
 }

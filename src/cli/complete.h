@@ -1,5 +1,5 @@
-// cli/complete.h - completion: the shells' scripts all ask `ramet __complete WORDS...` and get one candidate per line, so that the
-// rules stand here once. Not here: asking the server for ids (app.cc gives them as functions). Thread: pure functions.
+// cli/complete.h - completion: the shells' scripts all ask `ramet __complete WORDS...` and get one candidate per line, so that
+// the rules stand here once. Not here: asking the server for ids (app.cc gives them as functions). Thread: pure functions.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace ramet::cli {
 // What the command line knows, taken from its parser.
 struct CommandShape {
   std::string name;
-  std::vector<std::string> options;     // "--json", "-n"
+  std::vector<std::string> options;  // "--json", "-n"
   std::vector<CommandShape> commands;
   enum class Argument { kNone, kSandbox, kTemplate, kFile, kSandboxOrFile, kShell } argument = Argument::kNone;
 };
@@ -21,7 +21,8 @@ struct CompletionSources {
 
 // `words` are those after the program's name; the last one is being written and may be empty. An answer of "@files" asks the
 // shell to complete file names.
-std::vector<std::string> complete(const CommandShape& root, const std::vector<std::string>& words, const CompletionSources& sources);
+std::vector<std::string> complete(const CommandShape& root, const std::vector<std::string>& words,
+                                  const CompletionSources& sources);
 
 // The script for a shell, nullptr for an unknown one.
 const char* completion_script(const std::string& shell);

@@ -80,9 +80,12 @@ Finding check_server(Session& session) {
 
 const char* level_name(Level level) {
   switch (level) {
-    case Level::kOk: return "ok";
-    case Level::kWarn: return "warn";
-    case Level::kFail: return "fail";
+    case Level::kOk:
+      return "ok";
+    case Level::kWarn:
+      return "warn";
+    case Level::kFail:
+      return "fail";
   }
   return "fail";
 }
@@ -93,10 +96,12 @@ Finding check_kvm(bool* usable) {
   *usable = false;
   if (::access("/dev/kvm", F_OK) != 0) return {"kvm", Level::kWarn, "there is no /dev/kvm", kEmulate};
   if (::access("/dev/kvm", R_OK | W_OK) != 0)
-    return {"kvm", Level::kWarn, "/dev/kvm is there but you may not open it", "Join the group `kvm`, or run as root. " + std::string(kEmulate)};
+    return {"kvm", Level::kWarn, "/dev/kvm is there but you may not open it",
+            "Join the group `kvm`, or run as root. " + std::string(kEmulate)};
   const std::optional<std::string> vmm = find_program("ramet-vmm");
   if (!vmm)
-    return {"kvm", Level::kWarn, "/dev/kvm opens, but ramet-vmm was not found to try it", "Build or install ramet-vmm beside ramet."};
+    return {"kvm", Level::kWarn, "/dev/kvm opens, but ramet-vmm was not found to try it",
+            "Build or install ramet-vmm beside ramet."};
   const Result<std::string> text = output_of({*vmm, "--probe-kvm", "--json"}, Milliseconds(30'000));
   if (!text) return {"kvm", Level::kFail, "the probe failed: " + text.error().message(), kEmulate};
   const Result<json::value> found = parse_json(*text);
@@ -132,14 +137,17 @@ Finding check_cgroup(const std::string& mounts, const std::string& root) {
     if (type == "cgroup2" && where == root) options = opts;
   }
   if (options.empty())
-    return {"cgroup", Level::kWarn, "cgroup v2 is not mounted at " + root, "Without it sandboxes have no memory limit. Mount it: mount -t cgroup2 none " + root};
+    return {"cgroup", Level::kWarn, "cgroup v2 is not mounted at " + root,
+            "Without it sandboxes have no memory limit. Mount it: mount -t cgroup2 none " + root};
   const Result<std::string> controllers = read_file(root + "/cgroup.controllers", 4096);
   std::string list = controllers ? *controllers : "";
   while (list.ends_with('\n')) list.pop_back();
   std::string missing;
   for (const char* wanted : {"cpu", "io", "memory", "pids"})
-    if ((" " + list + " ").find(" " + std::string(wanted) + " ") == std::string::npos) missing += (missing.empty() ? "" : ", ") + std::string(wanted);
-  if (!missing.empty()) return {"cgroup", Level::kWarn, "v2, controllers missing: " + missing, "Limits of these kinds are not enforced here."};
+    if ((" " + list + " ").find(" " + std::string(wanted) + " ") == std::string::npos)
+      missing += (missing.empty() ? "" : ", ") + std::string(wanted);
+  if (!missing.empty())
+    return {"cgroup", Level::kWarn, "v2, controllers missing: " + missing, "Limits of these kinds are not enforced here."};
   if (("," + options + ",").find(",favordynmods,") == std::string::npos)
     return {"cgroup", Level::kWarn, "v2 with " + list + ", without favordynmods",
             "Forks are 10 to 40 ms slower than they could be: mount -o remount,favordynmods " + root};
@@ -162,8 +170,9 @@ Finding check_memory(const std::string& meminfo) {
 
 Finding check_file_system(const std::string& directory) {
   const std::string folder = existing_parent(directory);
-  struct statvfs space{};
-  if (::statvfs(folder.c_str(), &space) != 0) return {"state", Level::kFail, "cannot look at " + folder, "Choose another directory with RAMET_STATE."};
+  struct statvfs space {};
+  if (::statvfs(folder.c_str(), &space) != 0)
+    return {"state", Level::kFail, "cannot look at " + folder, "Choose another directory with RAMET_STATE."};
   const std::string where = directory + " (" + format_bytes(static_cast<uint64_t>(space.f_bavail) * space.f_frsize) + " free)";
   const UniqueFd fd(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!fd)
@@ -172,7 +181,7 @@ Finding check_file_system(const std::string& directory) {
             errno == EACCES ? "Run as the daemon's user, or set RAMET_STATE." : "Put the state on ext4, xfs or btrfs."};
   // Sparse: 64 MiB long, one block written, the rest must take nothing.
   constexpr off_t kLength = 64 << 20;
-  struct stat st{};
+  struct stat st {};
   const bool sparse = ::ftruncate(fd.get(), kLength) == 0 && ::pwrite(fd.get(), "x", 1, 0) == 1 && ::fdatasync(fd.get()) == 0 &&
                       ::fstat(fd.get(), &st) == 0 && st.st_blocks * 512 < kLength / 2;
   if (!sparse) return {"state", Level::kFail, where + ": files are not sparse", "Put the state on ext4, xfs or btrfs."};
@@ -183,7 +192,8 @@ Finding check_file_system(const std::string& directory) {
   if (can) ::ioctl(fd.get(), FS_IOC_SETFLAGS, &flags);
   if (can) return {"state", Level::kOk, where + ": O_TMPFILE, sparse, immutable files", ""};
   return {"state", Level::kWarn, where + ": files cannot be made immutable" + (::geteuid() == 0 ? "" : " (only root may)"),
-          "A hostile monitor could write to a disk state it shares with its forks. Use ext4, xfs or btrfs and run the daemon as root."};
+          "A hostile monitor could write to a disk state it shares with its forks. Use ext4, xfs or btrfs and run the daemon "
+          "as root."};
 }
 
 Finding check_userfaultfd() {

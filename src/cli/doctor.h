@@ -9,10 +9,10 @@ namespace ramet::cli {
 
 enum class Level { kOk, kWarn, kFail };
 struct Finding {
-  std::string name;   // one word
+  std::string name;  // one word
   Level level = Level::kOk;
-  std::string text;   // what was found
-  std::string hint;   // what to do, when not ok
+  std::string text;  // what was found
+  std::string hint;  // what to do, when not ok
 };
 
 Finding check_kvm(bool* usable);

@@ -46,7 +46,8 @@ Result<std::optional<ExecEnd>> take_event(std::string_view line, const ExecSinks
   }
   if (type != "exit") return std::nullopt;
   const json::value* timed_out = event.if_contains("timed_out");
-  return ExecEnd{static_cast<int>(integer_of(event, "exit_code")), timed_out != nullptr && timed_out->is_bool() && timed_out->get_bool()};
+  return ExecEnd{static_cast<int>(integer_of(event, "exit_code")),
+                 timed_out != nullptr && timed_out->is_bool() && timed_out->get_bool()};
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ struct ExecSinks {
   std::function<void(uint32_t pid)> started;
   std::function<Status(std::string_view bytes)> out, err;
 };
-// Reads to the end.   Errors: those of the stream, the error the server sent, what a sink returns, kUnavailable (it ended without an exit).
+// Reads to the end.   Errors: those of the stream, the error the server sent, what a sink returns, kUnavailable (it ended
+// without an exit).
 Result<ExecEnd> read_exec_events(HttpStream& stream, const ExecSinks& sinks);
 
 }  // namespace ramet::cli

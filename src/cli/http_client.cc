@@ -183,7 +183,8 @@ Result<std::string> HttpStream::read_rest(size_t max_bytes) {
     TRY_ASSIGN(const size_t n, read_some(piece));
     if (n == 0) return text;
     text.append(reinterpret_cast<const char*>(piece.data()), n);
-    if (text.size() > max_bytes) return fail(ErrorKind::kCorrupt, "the answer has more than " + std::to_string(max_bytes) + " bytes");
+    if (text.size() > max_bytes)
+      return fail(ErrorKind::kCorrupt, "the answer has more than " + std::to_string(max_bytes) + " bytes");
   }
 }
 

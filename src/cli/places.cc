@@ -68,8 +68,9 @@ Result<Endpoint> pick_server(const std::string& url) {
   local.unix_path = runtime_dir() + "/rametd.sock";
   if (connect_to(local)) return local;
   if (const std::optional<std::string> machine = machine_url()) return parse_url(*machine);
-  return tl::unexpected(Error(ErrorKind::kUnavailable, "no server: nobody listens on " + local.unix_path + ", and no machine is running (" +
-                                                           state_dir() + "/machine/machine.json)")
+  return tl::unexpected(Error(ErrorKind::kUnavailable, "no server: nobody listens on " + local.unix_path +
+                                                           ", and no machine is running (" + state_dir() +
+                                                           "/machine/machine.json)")
                             .with_hint("Start one with `ramet machine start`, or name one with --url or RAMET_URL."));
 }
 

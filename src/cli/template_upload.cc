@@ -96,7 +96,8 @@ Status upload_template_file(const ApiClient& api, const std::string& name, const
   TRY_ASSIGN(const UniqueFd fd, open_file(path, O_RDONLY));
   TRY_ASSIGN(const uint64_t size, file_size(fd.get()));
   TRY_ASSIGN(const std::unique_ptr<HttpStream> stream,
-             api.open_upload("PUT", "/v1/templates/" + percent_encode(name) + "/files/" + percent_encode(file), {{"Content-Encoding", "zstd"}}));
+             api.open_upload("PUT", "/v1/templates/" + percent_encode(name) + "/files/" + percent_encode(file),
+                             {{"Content-Encoding", "zstd"}}));
   CompressedUpload upload(*stream);
   const Status sent = FileSend{fd.get(), size, upload, progress}.all();
   if (!sent && sent.error().kind() != ErrorKind::kUnavailable) return sent;

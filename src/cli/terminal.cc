@@ -21,11 +21,21 @@ std::string painted(std::string_view text, Colour colour, bool on) {
   if (!on) return std::string(text);
   const char* start = "";
   switch (colour) {
-    case Colour::kBold: start = "\033[1m"; break;
-    case Colour::kDim: start = "\033[2m"; break;
-    case Colour::kRed: start = "\033[31m"; break;
-    case Colour::kGreen: start = "\033[32m"; break;
-    case Colour::kYellow: start = "\033[33m"; break;
+    case Colour::kBold:
+      start = "\033[1m";
+      break;
+    case Colour::kDim:
+      start = "\033[2m";
+      break;
+    case Colour::kRed:
+      start = "\033[31m";
+      break;
+    case Colour::kGreen:
+      start = "\033[32m";
+      break;
+    case Colour::kYellow:
+      start = "\033[33m";
+      break;
   }
   return std::string(start) + std::string(text) + "\033[0m";
 }
@@ -50,7 +60,11 @@ RawTerminal::~RawTerminal() {
 }
 
 Progress::Progress(std::string what, uint64_t total, bool quiet)
-    : what_(std::move(what)), total_(total), terminal_(::isatty(STDERR_FILENO) == 1), quiet_(quiet), begin_(MonotonicClock::now()) {
+    : what_(std::move(what)),
+      total_(total),
+      terminal_(::isatty(STDERR_FILENO) == 1),
+      quiet_(quiet),
+      begin_(MonotonicClock::now()) {
   if (!quiet_ && !terminal_) fprintf(stderr, "%s\n", what_.c_str());
 }
 
@@ -79,7 +93,8 @@ void Progress::done() {
   finished_ = true;
   if (quiet_) return;
   const double ms = std::chrono::duration<double, std::milli>(MonotonicClock::now() - begin_).count();
-  fprintf(stderr, "%s%s: %s in %s\n", terminal_ ? "\r\033[K" : "", what_.c_str(), format_bytes(current_).c_str(), format_ms(ms).c_str());
+  fprintf(stderr, "%s%s: %s in %s\n", terminal_ ? "\r\033[K" : "", what_.c_str(), format_bytes(current_).c_str(),
+          format_ms(ms).c_str());
 }
 
 Waiting::Waiting(std::string what, bool quiet) : what_(std::move(what)) {

@@ -36,7 +36,8 @@ std::optional<uint64_t> number_with_unit(std::string_view text, const std::array
   if (!number) return std::nullopt;
   for (const Unit& u : units) {
     uint64_t out = 0;
-    if ((unit == u.name || (unit.empty() && &u == units.data())) && !__builtin_mul_overflow(*number, u.factor, &out)) return out;
+    if ((unit == u.name || (unit.empty() && &u == units.data())) && !__builtin_mul_overflow(*number, u.factor, &out))
+      return out;
   }
   return std::nullopt;
 }

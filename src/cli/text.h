@@ -13,9 +13,9 @@
 
 namespace ramet::cli {
 
-std::string format_bytes(uint64_t bytes);     // "812 B", "12.3 MiB"
-std::string format_ms(double ms);             // "0.84 ms", "12 ms", "3.2 s"
-std::string format_span(int64_t seconds);     // "12s", "4m", "3h", "2d"
+std::string format_bytes(uint64_t bytes);  // "812 B", "12.3 MiB"
+std::string format_ms(double ms);          // "0.84 ms", "12 ms", "3.2 s"
+std::string format_span(int64_t seconds);  // "12s", "4m", "3h", "2d"
 // RFC 3339 -> seconds since the epoch.
 std::optional<int64_t> parse_time(std::string_view rfc3339);
 
@@ -26,8 +26,8 @@ Result<std::map<std::string, std::string>> parse_pairs(const std::vector<std::st
 // "4G", "512M", "1024" (MiB) -> MiB.   Errors: kInvalid.
 Result<uint64_t> parse_mib(std::string_view text);
 
-// Control characters become visible, so that a guest's text cannot drive the terminal. kKeep lets newlines and tabs through and drops
-// carriage returns.
+// Control characters become visible, so that a guest's text cannot drive the terminal. kKeep lets newlines and tabs through and
+// drops carriage returns.
 enum class Lines { kEscape, kKeep };
 std::string printable(std::string_view text, Lines lines = Lines::kEscape);
 // Columns a terminal uses for UTF-8 text; escape sequences count nothing.

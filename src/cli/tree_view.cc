@@ -47,9 +47,11 @@ struct Painter {
     const auto bytes = [&](std::string_view field) {
       return lives ? format_bytes(static_cast<uint64_t>(std::max(0.0, number_of(node, field)))) : std::string("-");
     };
-    table.add({before + painted(text_of(node, "id"), Colour::kBold, style.colours) + (name.empty() ? "" : " (" + printable(name) + ")"),
+    table.add({before + painted(text_of(node, "id"), Colour::kBold, style.colours) +
+                   (name.empty() ? "" : " (" + printable(name) + ")"),
                state_text(node, style.colours), created ? format_span(now - *created) : "-", format_ms(number_of(t, "fork_ms")),
-               format_ms(number_of(t, "total_ms")), bytes("ram_diverged_bytes"), bytes("ram_own_bytes"), bytes("disk_own_bytes")});
+               format_ms(number_of(t, "total_ms")), bytes("ram_diverged_bytes"), bytes("ram_own_bytes"),
+               bytes("disk_own_bytes")});
     const json::value* children = node.if_contains("children");
     if (children == nullptr || !children->is_array()) return;
     const json::array& list = children->get_array();
@@ -63,8 +65,14 @@ struct Painter {
 }  // namespace
 
 std::string render_tree(const json::object& tree, int64_t now, TreeStyle style) {
-  Painter painter{Table({{"SANDBOX"}, {"STATE"}, {"AGE"}, {"FORK", Align::kRight}, {"READY", Align::kRight},
-                         {"RAM DIVERGED", Align::kRight}, {"RAM OWN", Align::kRight}, {"DISK OWN", Align::kRight}}),
+  Painter painter{Table({{"SANDBOX"},
+                         {"STATE"},
+                         {"AGE"},
+                         {"FORK", Align::kRight},
+                         {"READY", Align::kRight},
+                         {"RAM DIVERGED", Align::kRight},
+                         {"RAM OWN", Align::kRight},
+                         {"DISK OWN", Align::kRight}}),
                   now, style, style.utf8 ? kUtf8 : kAscii};
   const json::value* roots = tree.if_contains("roots");
   if (roots != nullptr && roots->is_array())

@@ -91,7 +91,7 @@ class FakeReader final : public host::FileReader {
 };
 
 Result<host::FileInfo> look_at(const std::string& path) {
-  struct stat st{};
+  struct stat st {};
   if (::lstat(path.c_str(), &st) != 0) return fail_errno(path);
   host::FileInfo i;
   i.path = path;
@@ -133,7 +133,8 @@ class FakeWriter final : public host::FileWriter {
 
 class FakeUpload final : public host::TemplateFileWriter {
  public:
-  FakeUpload(FakeHost& host, std::string name, std::string file) : host_(host), name_(std::move(name)), file_(std::move(file)) {}
+  FakeUpload(FakeHost& host, std::string name, std::string file)
+      : host_(host), name_(std::move(name)), file_(std::move(file)) {}
   Status write(std::span<const std::byte> data) override {
     bytes_.append(reinterpret_cast<const char*>(data.data()), data.size());
     return {};
@@ -159,7 +160,8 @@ FakeHost::FakeHost() {
     t.vcpus = 1;
     t.memory_mib = 512;
     t.disk_bytes = 1 << 30;
-    t.files = {{"vmlinux", 1, std::string(64, 'a')}, {"initrd", 2, std::string(64, 'b')}, {"disk.img", 3, std::string(64, 'c')}};
+    t.files = {
+        {"vmlinux", 1, std::string(64, 'a')}, {"initrd", 2, std::string(64, 'b')}, {"disk.img", 3, std::string(64, 'c')}};
     t.committed_at_ns = wall_ns();
     t.status = "cold";
     templates_.push_back(t);
@@ -191,7 +193,8 @@ Result<host::SandboxInfo> FakeHost::create(const host::CreateOptions& o) {
     return tl::unexpected(Error(ErrorKind::kNoMemory, "the sandbox needs 512 MiB, 100 MiB are free").with_hint("End some."));
   const std::lock_guard lock(mutex_);
   creates++;
-  const auto found = std::find_if(templates_.begin(), templates_.end(), [&](const host::TemplateInfo& t) { return t.name == o.template_name; });
+  const auto found = std::find_if(templates_.begin(), templates_.end(),
+                                  [&](const host::TemplateInfo& t) { return t.name == o.template_name; });
   if (found == templates_.end()) return fail(ErrorKind::kNotFound, "there is no template `" + o.template_name + "`");
   host::SandboxInfo info;
   info.template_name = o.template_name;
@@ -245,7 +248,8 @@ Result<host::ForkResult> FakeHost::fork(const std::string& id, const host::ForkO
   host::ForkResult result;
   const bool fails = o.labels && o.labels->contains("fail");
   const uint32_t failing = fails ? static_cast<uint32_t>(std::stoul(o.labels->at("fail"))) : o.count;
-  if (failing < o.count && o.mode == host::ForkMode::kAll) return fail(ErrorKind::kNoMemory, "child " + std::to_string(failing) + " does not fit");
+  if (failing < o.count && o.mode == host::ForkMode::kAll)
+    return fail(ErrorKind::kNoMemory, "child " + std::to_string(failing) + " does not fit");
   for (uint32_t i = 0; i < o.count; i++) {
     if (i == failing) {
       result.failed.push_back({i, Error(ErrorKind::kNoMemory, "child " + std::to_string(i) + " does not fit")});
@@ -326,20 +330,23 @@ Status FakeHost::resize(const std::string& id, uint32_t pid, host::WindowSize si
   return p->resize(size);
 }
 
-Result<std::unique_ptr<host::FileReader>> FakeHost::read_file(const std::string& id, const std::string& path, const host::ReadOptions& o) {
+Result<std::unique_ptr<host::FileReader>> FakeHost::read_file(const std::string& id, const std::string& path,
+                                                              const host::ReadOptions& o) {
   TRY(check(id));
   TRY_ASSIGN(UniqueFd fd, open_file(path, O_RDONLY));
   ::lseek(fd.get(), static_cast<off_t>(o.offset), SEEK_SET);
   return std::make_unique<FakeReader>(std::move(fd), o.length == 0 ? UINT64_MAX : o.length);
 }
-Result<std::unique_ptr<host::FileWriter>> FakeHost::write_file(const std::string& id, const std::string& path, const host::WriteOptions& o) {
+Result<std::unique_ptr<host::FileWriter>> FakeHost::write_file(const std::string& id, const std::string& path,
+                                                               const host::WriteOptions& o) {
   TRY(check(id));
   if (o.create_parents) TRY(make_directories(fs::path(path).parent_path()));
   const std::string part = path + ".part";
   TRY_ASSIGN(UniqueFd fd, open_file(part, O_WRONLY | O_CREAT | O_TRUNC, 0600));
   return std::make_unique<FakeWriter>(std::move(fd), part, path, o.permissions);
 }
-Result<std::vector<host::FileInfo>> FakeHost::list_files(const std::string& id, const std::string& path, uint32_t, const std::string&) {
+Result<std::vector<host::FileInfo>> FakeHost::list_files(const std::string& id, const std::string& path, uint32_t,
+                                                         const std::string&) {
   TRY(check(id));
   std::error_code ec;
   std::vector<host::FileInfo> out;
@@ -354,7 +361,8 @@ Result<host::FileInfo> FakeHost::stat_file(const std::string& id, const std::str
   TRY(check(id));
   return look_at(path);
 }
-Status FakeHost::make_dir(const std::string& id, const std::string& path, bool parents, uint32_t permissions, const std::string&) {
+Status FakeHost::make_dir(const std::string& id, const std::string& path, bool parents, uint32_t permissions,
+                          const std::string&) {
   TRY(check(id));
   if (parents) return make_directories(path, permissions);
   if (::mkdir(path.c_str(), permissions) != 0) return fail_errno(path);
@@ -376,8 +384,10 @@ std::vector<host::TemplateInfo> FakeHost::templates() {
   const std::lock_guard lock(mutex_);
   return templates_;
 }
-Result<std::unique_ptr<host::TemplateFileWriter>> FakeHost::upload_template_file(const std::string& name, const std::string& file) {
-  if (file != "vmlinux" && file != "initrd" && file != "disk.img") return fail(ErrorKind::kInvalid, "a template has no file `" + file + "`");
+Result<std::unique_ptr<host::TemplateFileWriter>> FakeHost::upload_template_file(const std::string& name,
+                                                                                 const std::string& file) {
+  if (file != "vmlinux" && file != "initrd" && file != "disk.img")
+    return fail(ErrorKind::kInvalid, "a template has no file `" + file + "`");
   return std::make_unique<FakeUpload>(*this, name, file);
 }
 Result<host::TemplateInfo> FakeHost::commit_template(const std::string& name, std::string_view text) {

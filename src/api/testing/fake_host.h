@@ -1,7 +1,7 @@
-// api/testing/fake_host.h - host::Host without machines, for tests of the layers above: sandboxes are rows in memory, commands are
-// local processes, files are local files. Names steer failures: template `full` has no room, `slow` takes 300 ms, a fork with a
-// label `fail=K` fails at child K, template `stuck` cannot be frozen.
-// Not here: anything real; nothing outside tests links it. Thread: like Host.
+// api/testing/fake_host.h - host::Host without machines, for tests of the layers above: sandboxes are rows in memory, commands
+// are local processes, files are local files. Names steer failures: template `full` has no room, `slow` takes 300 ms, a fork
+// with a label `fail=K` fails at child K, template `stuck` cannot be frozen. Not here: anything real; nothing outside tests
+// links it. Thread: like Host.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class FakeProcess {
   uint32_t pid = 0;
   mutable std::mutex mutex;
   std::condition_variable changed;
-  std::string out, err;                // guarded by mutex, as all below
+  std::string out, err;  // guarded by mutex, as all below
   std::optional<host::ExitInfo> exit;
 
  private:
@@ -54,21 +54,27 @@ class FakeHost final : public host::Host {
 
   Result<std::unique_ptr<host::ExecStream>> exec(const std::string& id, const host::ExecOptions& options) override;
   Result<std::vector<host::ProcessInfo>> processes(const std::string& id) override;
-  Result<std::unique_ptr<host::ExecStream>> attach(const std::string& id, uint32_t pid, uint64_t stdout_offset, uint64_t stderr_offset) override;
+  Result<std::unique_ptr<host::ExecStream>> attach(const std::string& id, uint32_t pid, uint64_t stdout_offset,
+                                                   uint64_t stderr_offset) override;
   Status write_stdin(const std::string& id, uint32_t pid, std::string_view data, bool eof, Deadline deadline) override;
   Status send_signal(const std::string& id, uint32_t pid, uint32_t signal) override;
   Status resize(const std::string& id, uint32_t pid, host::WindowSize size) override;
 
-  Result<std::unique_ptr<host::FileReader>> read_file(const std::string& id, const std::string& path, const host::ReadOptions& options) override;
-  Result<std::unique_ptr<host::FileWriter>> write_file(const std::string& id, const std::string& path, const host::WriteOptions& options) override;
-  Result<std::vector<host::FileInfo>> list_files(const std::string& id, const std::string& path, uint32_t depth, const std::string& user) override;
+  Result<std::unique_ptr<host::FileReader>> read_file(const std::string& id, const std::string& path,
+                                                      const host::ReadOptions& options) override;
+  Result<std::unique_ptr<host::FileWriter>> write_file(const std::string& id, const std::string& path,
+                                                       const host::WriteOptions& options) override;
+  Result<std::vector<host::FileInfo>> list_files(const std::string& id, const std::string& path, uint32_t depth,
+                                                 const std::string& user) override;
   Result<host::FileInfo> stat_file(const std::string& id, const std::string& path, const std::string& user) override;
-  Status make_dir(const std::string& id, const std::string& path, bool parents, uint32_t permissions, const std::string& user) override;
+  Status make_dir(const std::string& id, const std::string& path, bool parents, uint32_t permissions,
+                  const std::string& user) override;
   Status move_file(const std::string& id, const std::string& from, const std::string& to, const std::string& user) override;
   Status remove_file(const std::string& id, const std::string& path, bool recursive, const std::string& user) override;
 
   std::vector<host::TemplateInfo> templates() override;
-  Result<std::unique_ptr<host::TemplateFileWriter>> upload_template_file(const std::string& name, const std::string& file) override;
+  Result<std::unique_ptr<host::TemplateFileWriter>> upload_template_file(const std::string& name,
+                                                                         const std::string& file) override;
   Result<host::TemplateInfo> commit_template(const std::string& name, std::string_view template_json) override;
   Status remove_template(const std::string& name) override;
 
@@ -93,7 +99,7 @@ class FakeHost final : public host::Host {
 
   std::mutex mutex_;
   uint64_t next_id_ = 0x3f00;
-  std::map<std::string, Box> boxes_;           // guarded by mutex_, as all below
+  std::map<std::string, Box> boxes_;  // guarded by mutex_, as all below
   std::vector<host::TemplateInfo> templates_;
   std::map<std::string, std::string> uploads_;
 };

@@ -89,7 +89,8 @@ void FakeProcess::read_output(int out_fd, int err_fd) {
   pollfd fds[2] = {{out_fd, POLLIN, 0}, {err_fd, POLLIN, 0}};
   while (fds[0].fd >= 0 || fds[1].fd >= 0) {
     int wait = -1;
-    if (options_.timeout_ms && !timed_out) wait = static_cast<int>(time_left(begin + Milliseconds(*options_.timeout_ms)).count());
+    if (options_.timeout_ms && !timed_out)
+      wait = static_cast<int>(time_left(begin + Milliseconds(*options_.timeout_ms)).count());
     if (::poll(fds, 2, wait) == 0) {
       timed_out = true;
       ::kill(-static_cast<pid_t>(pid), SIGKILL);

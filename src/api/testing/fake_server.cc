@@ -44,7 +44,8 @@ Status serve(int argc, char** argv) {
   HttpOptions options;
   options.max_connections = 32;
   options.stop_grace = Milliseconds(300);
-  HttpServer server(options, [&](Exchange& exchange) { dispatch(context, exchange); }, nullptr);
+  HttpServer server(
+      options, [&](Exchange& exchange) { dispatch(context, exchange); }, nullptr);
   TRY_ASSIGN(UniqueFd unix_socket, listen_on_unix(argv[1]));
   server.add_listener(std::move(unix_socket), nullptr);
   std::string address;

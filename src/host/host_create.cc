@@ -47,7 +47,16 @@ Result<SandboxInfo> HostImpl::create(const CreateOptions& options) {
   const int64_t begin = monotonic_ns();
   TRY(check_template_name(options.template_name));
   TRY(check_room_for(1));
-  TRY_ASSIGN(const TemplateRuntime::Zygote zygote, runtime_->acquire(options.template_name, options.vcpus, options.memory_mib));
+  for (int attempt = 1;; attempt++) {
+    TRY_ASSIGN(const TemplateRuntime::Zygote zygote, runtime_->acquire(options.template_name, options.vcpus, options.memory_mib));
+    Result<SandboxInfo> made = create_from(zygote, options, begin);
+    // A zygote may die under the request: that is our trouble, not the caller's.
+    const bool lost_zygote = !made && made.error().kind() == ErrorKind::kUnavailable && zygote.machine->wait_end(deadline_after(Milliseconds(200)));
+    if (made || !lost_zygote || attempt == 2) return made;
+  }
+}
+
+Result<SandboxInfo> HostImpl::create_from(const TemplateRuntime::Zygote& zygote, const CreateOptions& options, int64_t begin) {
   TRY_ASSIGN(const Admission::Reservation room, admission_.reserve(4 * kMachineOverheadBytes, 4u << 20));
 
   Birth birth;

@@ -90,6 +90,7 @@ class HostImpl final : public Host {
 
   // ---- births (host_create.cc) ----
   Status check_room_for(uint32_t count);
+  Result<SandboxInfo> create_from(const TemplateRuntime::Zygote& zygote, const CreateOptions& options, int64_t begin_ns);
   // Child rows become running together, or stay creating.
   Status publish(std::vector<Birth*> births);
 

@@ -167,7 +167,6 @@ TEST_F(HostVmTest, ADeadZygoteIsStartedAnew) {
   const Result<std::vector<MachineRow>> rows = (*registry)->machines();
   for (const MachineRow& r : *rows)
     if (r.role == MachineRole::kZygote) ::kill(static_cast<pid_t>(r.pid), SIGKILL);
-  std::this_thread::sleep_for(Milliseconds(300));
   EXPECT_EQ(create().state, SandboxState::kRunning);
 }
 
@@ -258,10 +257,14 @@ class ChainTest : public HostVmTest {
       open();
       const ForkResult r = fork(s->id);
       for (const SandboxInfo& c : r.children) EXPECT_TRUE(host_->remove(c.id));
-      std::this_thread::sleep_for(Milliseconds(100));
     }
     const Result<std::unique_ptr<Registry>> registry = Registry::open(root_ + "/state/ramet.db");
-    const std::vector<std::string> chain = *(*registry)->chain(s->id);
+    std::vector<std::string> chain;
+    for (int i = 0; i < 200; i++) {  // it happens in the background
+      chain = *(*registry)->chain(s->id);
+      if (chain.size() <= longest + 2) break;
+      std::this_thread::sleep_for(Milliseconds(50));
+    }
     host_.reset();
     EXPECT_EQ(step(s->id), forks + 1u);
     open();
@@ -269,7 +272,7 @@ class ChainTest : public HostVmTest {
   }
 };
 
-TEST_F(ChainTest, CoveredOverlaysAreForgotten) { EXPECT_LT(chain_after_forks(4, 10).size(), 7u); }
+TEST_F(ChainTest, CoveredOverlaysAreForgotten) { EXPECT_LE(chain_after_forks(4, 10).size(), 6u); }
 
 TEST_F(ChainTest, FrozenOnesAreMergedUnderARunningGuest) { EXPECT_EQ(chain_after_forks(0, 4).size(), 2u); }
 

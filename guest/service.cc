@@ -10,6 +10,8 @@
 namespace ramet::guest {
 namespace {
 
+constexpr Milliseconds kGrace{2000};
+
 sigset_t service_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -36,7 +38,6 @@ ServiceEnd run_service(UniqueFd listener, ServiceOptions options) {
     end = {reboot, grace};
     reactor.stop();
   };
-  constexpr Nanoseconds kGrace = Milliseconds(2000);
   Agent agent(reactor, std::move(listener),
               {.users = options.users,
                .owns_machine = options.owns_machine,

@@ -15,7 +15,8 @@ namespace ramet::image {
 
 inline constexpr uint32_t kMapLogVersion = 1;
 inline constexpr uint64_t kMapLogSlotBytes = 4096;                    // header slot i lies at i * 4096
-inline constexpr uint64_t kMapLogRecordsStart = 2 * kMapLogSlotBytes;  // records begin here or later
+inline constexpr uint64_t kMapLogRecordsStart = 2 * kMapLogSlotBytes;  // records begin here or later,
+inline constexpr uint64_t kMapLogRecordsEnd = 1ull << 50;             // but not behind this: no file is so long
 
 struct MapLogHeader {
   uint64_t overlay_id = 0;       // random; how later overlays name this one

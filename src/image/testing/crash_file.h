@@ -34,9 +34,14 @@ class CrashInode {
   void punch(uint64_t offset, uint64_t length) {
     const std::lock_guard lock(mutex_);
     if (offset >= size_) return;
-    for_atoms(offset, std::min(length, size_ - offset), [&](uint64_t atom, uint64_t within, uint64_t n, uint64_t) {
-      if (now_.contains(atom)) std::memset(dirty(atom).data() + within, 0, n);
-    });
+    const uint64_t end = offset + std::min(length, size_ - offset);
+    // Only what exists: the range may be astronomical.
+    std::vector<uint64_t> there;
+    for (auto it = now_.lower_bound(offset / atom_bytes_); it != now_.end() && it->first * atom_bytes_ < end; ++it) there.push_back(it->first);
+    for (const uint64_t atom : there) {
+      const uint64_t from = std::max(offset, atom * atom_bytes_), to = std::min(end, (atom + 1) * atom_bytes_);
+      std::memset(dirty(atom).data() + (from - atom * atom_bytes_), 0, to - from);
+    }
   }
   void resize(uint64_t bytes) {
     const std::lock_guard lock(mutex_);

@@ -73,7 +73,7 @@ def test_a_fork_in_the_middle_of_heavy_writes_and_syncs_keeps_both_sides_whole(s
         for one in [sandbox, *children]:
             before = int(one.run("wc -l < log"))
             one.wait_for(f"test $(wc -l < log) -gt {before + 5}")  # it goes on
-            one.run("pkill -f disk_guest.py; sleep 0.3; sudo sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'")
+            one.run("pkill -f '[d]isk_guest.py'; sleep 0.3; sudo sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'")
             one.run("grep -v deleted log | while read name sum; do test ! -e $name || echo $sum $name; done | sha256sum -c --quiet")
             assert one.run("sudo dmesg | grep -ciE 'ext4.*error|i/o error' || true") == "0"
 

@@ -11,6 +11,7 @@
 #include "base/socket.h"
 #include "host/crash_point.h"
 #include "host/machine.h"
+#include "host/overlay_store.h"
 #include "host/registry.h"
 #include "host/testing/host_fixture.h"
 #include "vmm/control/client.h"
@@ -29,6 +30,9 @@ class HostVmTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (::access("/dev/kvm", R_OK | W_OK) != 0) GTEST_SKIP() << "no usable /dev/kvm";
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "a monitor built with the thread sanitizer cannot fork";
+#endif
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     log_init("host_vm_test", "", LogLevel::kWarn);
     char path[] = "/tmp/ramet-host-XXXXXX";
@@ -45,8 +49,13 @@ class HostVmTest : public ::testing::Test {
       ADD_FAILURE() << "monitor " << pid << " is left";
       ::kill(pid, SIGKILL);
     }
+    if (root_.empty()) return;
+    const Paths paths{root_ + "/state", root_ + "/run"};
+    const OverlayStore overlays(paths);
+    if (const Result<std::vector<std::string>> left = overlays.present())
+      for (const std::string& id : *left) (void)overlays.remove(id).has_value();  // sealed ones do not go by rm
     std::error_code ec;
-    if (!root_.empty()) std::filesystem::remove_all(root_, ec);
+    std::filesystem::remove_all(root_, ec);
   }
 
   void open() {

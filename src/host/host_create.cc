@@ -106,7 +106,7 @@ Result<SandboxInfo> HostImpl::create_from(const TemplateRuntime::Zygote& zygote,
     if (kind == ErrorKind::kTimeout || kind == ErrorKind::kUnavailable || kind == ErrorKind::kCorrupt) runtime_->discard(zygote.machine->facts().id);
     return give_up(std::move(reply).error());
   }
-  (void)registry_->settle_fork(intent.id, false);
+  if (Status settled = registry_->settle_fork(intent.id, false); !settled) return give_up(std::move(settled).error());
   const vmm::Forked& forked = reply->response.forked();
   if (!reply->response.has_forked() || forked.children_size() != 1) return give_up(Error(ErrorKind::kCorrupt, "the monitor answered Fork with something else"));
   if (forked.children(0).has_failure()) return give_up(error_of(forked.children(0).failure()));

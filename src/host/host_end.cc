@@ -1,7 +1,11 @@
 // How sandboxes end: by request, by time, by their guest, by the death of their monitor. And what is cleaned up behind them.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <set>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "host/crash_point.h"
 #include "host/host_impl.h"
@@ -42,12 +46,13 @@ Status HostImpl::end_sandbox(const std::shared_ptr<Sandbox>& s, SandboxState sta
     info = s->info;
     machine = s->machine;
   }
-  // The decision first: whatever happens to us now, the next daemon finishes it.
-  if (Status marked = registry_->set_ended(info.id, state, reason); !marked) {
-    const std::lock_guard lock(s->mutex);
-    s->ending = false;
-    return marked;
+  // The decision first: whatever happens to us now, the next daemon finishes it. But a registry in trouble keeps nothing alive.
+  Status marked = registry_->set_ended(info.id, state, reason);
+  if (!marked && marked.error().kind() == ErrorKind::kNoSpace) {
+    drop_ballast();
+    marked = registry_->set_ended(info.id, state, reason);
   }
+  if (!marked) log_error("end of sandbox " + info.id + " cannot be noted: " + marked.error().message());
   crash_point("remove.marked");
   if (machine) {
     machine->kill();
@@ -74,6 +79,14 @@ Status HostImpl::end_sandbox(const std::shared_ptr<Sandbox>& s, SandboxState sta
   log_info("sandbox " + info.id + " " + state_name(state) + ": " + reason);
   context_->overlays_changed();
   return {};
+}
+
+void HostImpl::drop_ballast() { ::unlink(paths_.ballast().c_str()); }
+
+void HostImpl::restore_ballast() {
+  constexpr off_t kBytes = 8 << 20;
+  const Result<UniqueFd> fd = open_file(paths_.ballast(), O_RDWR | O_CREAT, 0600);
+  if (fd && ::fallocate(fd->get(), 0, 0, kBytes) < 0) drop_ballast();  // half of it would help nobody
 }
 
 void HostImpl::forget_childless(std::optional<std::string> id, const std::string& why) {
@@ -214,6 +227,7 @@ void HostImpl::tend_overlays() {
     else log_warn("overlay " + id + " cannot be sealed: " + sealed.error().message());
   }
   shorten_chains();
+  restore_ballast();
 }
 
 }  // namespace ramet::host

@@ -197,7 +197,10 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
     Error error = reply ? Error(ErrorKind::kCorrupt, "the monitor answered Fork with something else") : reply.error();
     return give_up(std::move(error), swapped);
   }
-  TRY(registry_->settle_fork(intent.id, swapped));
+  if (Status settled = registry_->settle_fork(intent.id, swapped); !settled) {
+    if (strict) frozen.confirm_thaw();
+    return give_up(std::move(settled).error(), swapped);
+  }
   crash_point("fork.chain");
   const vmm::Forked& forked = reply->response.forked();
   result.timing.vcpu_stop_ms = ms_between(forked.stopped_at_ns(), forked.resumed_at_ns());

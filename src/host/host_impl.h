@@ -100,6 +100,9 @@ class HostImpl final : public Host {
   // kGone: everything goes, the row too unless a descendant lives. kFailed: console and row stay.
   Status end_sandbox(const std::shared_ptr<Sandbox>& sandbox, SandboxState state, const std::string& reason);
   // Rows of gone ones stay while they have living descendants, and go upwards with the last of them.
+  // A few MiB that stand ready: on a full disk the registry could not even note that something is to be deleted.
+  void drop_ballast();
+  void restore_ballast();
   void forget_childless(std::optional<std::string> id, const std::string& why);
   void evacuate_leaf(const std::string& family, const std::string& id);
   void tick();

@@ -152,6 +152,11 @@ Status Machine::watch_process() {
 }
 
 void Machine::on_event(const vmm::Event& event) {
+  if (event.has_debug_port()) {
+    const std::lock_guard lock(mutex_);
+    spoke_ = true;
+    changed_.notify_all();
+  }
   if (!event.has_ended()) return;
   const std::string reason = printable(event.ended().reason(), 64);
   const std::lock_guard lock(mutex_);
@@ -187,6 +192,11 @@ void Machine::kill() { (void)signal_pidfd(pidfd_.get(), SIGKILL); }
 bool Machine::alive() const {
   const std::lock_guard lock(mutex_);
   return !end_;
+}
+
+bool Machine::wait_first_word(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, deadline, [&] { return spoke_ || end_; }) && spoke_;
 }
 
 bool Machine::wait_end(Deadline deadline) {

@@ -71,6 +71,8 @@ class Machine {
   std::mutex& fork_lock() { return fork_lock_; }
   void kill();
   bool alive() const;
+  // A tiny guest's first word on its debug port: it is where it waits for commands. False: it never came.
+  bool wait_first_word(Deadline deadline);
   // True: it has ended (and is reaped if it was our child).
   bool wait_end(Deadline deadline);
   std::optional<MachineEnd> end() const;
@@ -94,6 +96,7 @@ class Machine {
   std::condition_variable changed_;
   std::optional<MachineEnd> said_;  // guarded by mutex_: Ended event, before the exit
   std::optional<MachineEnd> end_;   // guarded by mutex_
+  bool spoke_ = false;              // guarded by mutex_: a word came from the debug port
 };
 
 // Field 22 of /proc/PID/stat.   Errors: kNotFound.

@@ -12,6 +12,7 @@ struct Paths {
 
   std::string lock() const { return state_dir + "/lock"; }
   std::string database() const { return state_dir + "/ramet.db"; }
+  std::string ballast() const { return state_dir + "/ballast"; }
   std::string templates() const { return state_dir + "/templates"; }
   std::string template_dir(const std::string& name) const { return templates() + "/" + name; }
   std::string machines() const { return state_dir + "/machines"; }

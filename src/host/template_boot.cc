@@ -116,6 +116,8 @@ Result<MachineImage> capture(const Context& c, const std::string& overlay, const
     abi::Request drop;
     drop.mutable_drop_caches();
     TRY(agent_call(std::move(stream), drop, deadline));
+  } else if (!builder.wait_first_word(deadline)) {
+    return fail(ErrorKind::kTimeout, "the tiny guest said nothing");
   }
   MachineImage image;
   image.source = t;

@@ -167,7 +167,9 @@ TEST_F(ForkTest, DepthCostsAtMostThreeTimesDepthOne) {
     std::printf("fork p50: depth 1 %.2f ms, depth %d %.2f ms, ratio %.2f\n", p50(shallow), kDepth, p50(deep), ratio);
     if (ratio <= 3) break;
   }
-  if (!kSanitized) EXPECT_LE(ratio, 3);
+  if (!kSanitized) {
+    EXPECT_LE(ratio, 3);
+  }
   for (size_t i = 1; i < lineage.size(); i++) EXPECT_EQ(must(lineage[i]->command(kRead, kFirstPage)), i + 1);
 }
 

@@ -54,7 +54,8 @@ Result<Admission::Reservation> Admission::reserve(uint64_t memory_bytes, uint64_
 
 Status Admission::check_family(pid_t parent, uint32_t children, uint64_t used_bytes, uint64_t memory_max_bytes) {
   if (memory_max_bytes == 0) return {};
-  const uint64_t needed = anonymous_bytes(parent) + children * kMachineOverheadBytes;
+  const uint64_t own = anonymous_bytes(parent);
+  const uint64_t needed = own + own / 4 + children * kMachineOverheadBytes + kFamilySlackBytes;
   if (used_bytes + needed <= memory_max_bytes) return {};
   return tl::unexpected<Error>(Error(ErrorKind::kNoMemory, "the family uses " + mib(used_bytes) + " of its " + mib(memory_max_bytes) +
                                                                ", a fork into " + std::to_string(children) + " may need " + mib(needed) + " more")

@@ -66,5 +66,7 @@ uint64_t anonymous_bytes(pid_t pid);
 
 // What a machine costs at least beyond its pages: process, page tables, KVM.
 inline constexpr uint64_t kMachineOverheadBytes = 8u << 20;
+// Page tables of both sides, slab and page cache under writeback that grow while the parent rewrites.
+inline constexpr uint64_t kFamilySlackBytes = 32u << 20;
 
 }  // namespace ramet::host

@@ -103,7 +103,8 @@ Status CgroupTree::make_family(const std::string& family, const FamilyLimits& li
   const std::string dir = family_dir(family);
   TRY(make_dir(dir));
   enable_controllers(dir);
-  if (has("memory") && limits.memory_max_bytes != 0) TRY(write_control(dir + "/memory.max", std::to_string(limits.memory_max_bytes)));
+  // Set once: an operator may have changed it since.
+  if (has("memory") && limits.memory_max_bytes != 0 && !family_memory_max(family)) TRY(write_control(dir + "/memory.max", std::to_string(limits.memory_max_bytes)));
   return {};
 }
 

@@ -129,7 +129,7 @@ TEST(AdmissionFamily, KeepsRoomForTheParentToRewriteAllItsPages) {
   const pid_t self = ::getpid();
   const uint64_t mine = anonymous_bytes(self);
   ASSERT_GT(mine, 0u);
-  const uint64_t room = mine + 3 * kMachineOverheadBytes;
+  const uint64_t room = mine + 3 * kMachineOverheadBytes + kFamilySlackBytes;
   EXPECT_TRUE(Admission::check_family(self, 3, 1 << 20, 0)) << "no limit";
   EXPECT_TRUE(Admission::check_family(self, 3, 1 << 20, (1 << 20) + 2 * room));
   const Status full = Admission::check_family(self, 3, 1 << 20, room);

@@ -155,16 +155,16 @@ def test_a_parent_at_its_limit_lives_while_its_family_has_room(api, on_host):
             f"block = bytearray({block})\n"
             "def fill(*_):\n"
             "    for i in range(0, len(block), 4096): block[i] = (block[i] + 1) % 256\n"
-            "    with open('filled', 'a') as f: f.write('x')\n"
+            "    with open('/home/user/filled', 'a') as f: f.write('x')\n"
             "signal.signal(signal.SIGUSR1, fill)\n"
             "fill()\n"
             "while True: time.sleep(1)\n")
     parent = api.create()
     children, refused = [], None
     with deleting(children), deleting([parent]):
-        parent.write("/home/user/hold.py", hold.encode())
-        pid = parent.start("exec python3 hold.py")
-        parent.wait_for("test -s filled", seconds=120)
+        parent.write("/home/user/hold.py", hold.encode(), mode="0644")
+        pid = parent.start("exec python3 /home/user/hold.py", user="user")
+        parent.wait_for("test -s /home/user/filled", seconds=120)
         family = f"/sys/fs/cgroup/ramet.slice/{parent.id}"
         on_host("sh", "-c", f"echo $(($(cat {family}/memory.current) + {room})) > {family}/memory.max")
         for rounds in range(2, 12):
@@ -174,8 +174,9 @@ def test_a_parent_at_its_limit_lives_while_its_family_has_room(api, on_host):
                 refused = error
                 break
             children += made
-            parent.run(f"kill -USR1 {pid}")
-            parent.wait_for(f"test $(wc -c < filled) -ge {rounds}", seconds=180)
+            parent.run(f"kill -USR1 {pid}", user="user")
+            parent.wait_for(f"test $(wc -c < /home/user/filled) -ge {rounds}", seconds=180)
+            assert "oom_kill 0" in on_host("cat", f"{family}/memory.events")
         for one in [parent, *children]:
             assert one.run(f"test -d /proc/{pid} && echo there") == "there"
         assert len(children) >= 2

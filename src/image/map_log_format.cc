@@ -1,7 +1,8 @@
 #include "image/map_log_format.h"
 
-#include <boost/crc.hpp>
 #include <cstring>
+
+#include "base/crc32c.h"
 
 namespace ramet::image {
 namespace {
@@ -30,12 +31,6 @@ struct RawRecord {
 static_assert(sizeof(RawRecord) == kMapRecordBytes);
 
 constexpr char kMagic[8] = {'R', 'M', 'T', 'O', 'V', 'L', 'O', 'G'};
-
-uint32_t crc32c(const void* data, size_t bytes) {
-  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
-  crc.process_bytes(data, bytes);
-  return crc.checksum();
-}
 
 uint32_t header_crc(const RawHeader& raw) { return crc32c(&raw, offsetof(RawHeader, crc)); }
 uint32_t record_crc(const RawRecord& raw) {

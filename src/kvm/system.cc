@@ -6,6 +6,7 @@
 #include "kvm/cpuid.h"
 #include "kvm/ioctl.h"
 #include "kvm/kvm.h"
+#include "kvm/msr.h"
 
 namespace ramet::kvm {
 namespace {
@@ -26,8 +27,6 @@ constexpr Capability kRequired[] = {
 constexpr size_t kMaxCpuidEntries = 512;
 constexpr size_t kMaxMsrs = 2048;
 
-constexpr uint32_t kMsrTsc = 0x10;
-constexpr uint32_t kMsrTscDeadline = 0x6e0;
 // Writing these makes KVM rewrite a page of the guest; their effect is already in guest memory.
 constexpr uint32_t kMsrWallClock = 0x11;
 constexpr uint32_t kMsrWallClockNew = 0x4b564d00;

@@ -6,12 +6,10 @@
 #include "kvm/abi.h"
 #include "kvm/ioctl.h"
 #include "kvm/kvm.h"
+#include "kvm/msr.h"
 
 namespace ramet::kvm {
 namespace {
-
-constexpr uint32_t kMsrTsc = 0x10;
-constexpr uint32_t kMsrTscDeadline = 0x6e0;
 
 template <class T>
 Status get(int fd, unsigned long request, const char* name, std::string& out) {

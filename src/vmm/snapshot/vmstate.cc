@@ -1,11 +1,11 @@
 #include "vmm/snapshot/vmstate.h"
 
 #include <algorithm>
-#include <boost/crc.hpp>
 #include <cstring>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/crc32c.h"
 #include "base/endian.h"
 #include "vmm/snapshot/vmstate.pb.h"
 
@@ -28,12 +28,6 @@ struct RawHeader {
   le32 header_crc;         // CRC-32C of all before
 };
 static_assert(sizeof(RawHeader) == kVmStateHeaderBytes);
-
-uint32_t crc32c(const void* data, size_t bytes) {
-  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
-  crc.process_bytes(data, bytes);
-  return crc.checksum();
-}
 
 template <class Payload>
 void add_component(VmStateBody& body, const char* kind, uint32_t index, const Payload& payload) {

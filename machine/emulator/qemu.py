@@ -8,7 +8,8 @@ from images.run import BuildError
 
 QEMU = "qemu-system-x86_64"
 API_PORT = 8080  # inside
-KERNEL_COMMAND_LINE = "console=ttyS0 reboot=t panic=-1 quiet mitigations=off tsc=reliable"
+# isolcpus=0: no process runs on CPU 0, for the reason that command_line() gives.
+KERNEL_COMMAND_LINE = "console=ttyS0 reboot=t panic=-1 quiet mitigations=off tsc=reliable isolcpus=0"
 
 
 def default_memory_mib():
@@ -41,13 +42,16 @@ def command_line(memory_mib, cpus, api_port, ssh_port, tsc_khz):
     """File names are relative to STATE/machine, the working directory: a unix socket path must stay under 108 bytes.
 
     -cpu EPYC with SVM lets Debian's kvm-amd load; tsc=reliable: else every inner guest sees its clock jump; for
-    tsc_early_khz see tsc.py. The network only leads in, by the two forwarded ports (restrict=on).
+    tsc_early_khz see tsc.py. One CPU more than asked for, because none of ours may run on CPU 0: when any other CPU loads x87 state
+    (XRSTOR, at every switch to a guest), QEMU's thread for it rewrites the flags of CPU 0 without a lock, and the flag "nested paging is
+    on" gets lost if CPU 0 is just entering a guest. That guest then runs on the host's physical addresses: both end in
+    a triple fault or a panic (seen in QEMU 10.0, docs/decisions/0005). The network only leads in, by the two forwarded ports (restrict=on).
     """
     forward = f"hostfwd=tcp:127.0.0.1:{api_port}-:{API_PORT},hostfwd=tcp:127.0.0.1:{ssh_port}-:22"
     return [
         QEMU, "-name", "ramet-machine", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
         "-M", "q35", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "EPYC,+svm,+npt,+nrip-save",
-        "-smp", str(cpus), "-m", str(memory_mib),
+        "-smp", str(cpus + 1), "-m", str(memory_mib),
         "-kernel", "vmlinuz", "-initrd", "initramfs", "-append", f"{KERNEL_COMMAND_LINE} tsc_early_khz={tsc_khz}",
         "-drive", "file=state.img,if=none,id=state,format=raw,cache=writeback,discard=unmap,aio=threads",
         "-device", "virtio-blk-pci,drive=state",

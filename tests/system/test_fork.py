@@ -31,6 +31,37 @@ def test_ram_and_disk_are_of_one_instant(sandbox):
                 assert in_ram == in_file
 
 
+# Rewrites its memory without pause and looks whether it still holds what was written.
+BUSY = """
+block = bytearray(24 << 20)
+value = 0
+while True:
+    value = value % 255 + 1
+    for i in range(0, len(block), 4096):
+        block[i] = value
+    assert all(block[i] == value for i in range(0, len(block), 4096))
+    open('/home/user/rounds', 'a').write('x')
+"""
+
+
+def test_branches_of_a_busy_machine_stay_sound(sandbox):
+    """Parent and children at work at the same time, so that every page is copied while its machine runs and switches are many."""
+    sandbox.run("mkdir -p demo")
+    start_counter(sandbox)
+    sandbox.write("/home/user/busy.py", BUSY.encode(), mode="0644")
+    pid = sandbox.start("exec python3 /home/user/busy.py", user="user")
+    sandbox.wait_for("test -s rounds")
+    for _ in range(4):
+        children, _ = sandbox.fork(2)
+        with deleting(children):
+            for one in [sandbox, *children]:
+                in_ram, in_file = counters(one)
+                assert in_ram == in_file
+                before = int(one.run("wc -c < rounds"))
+                one.wait_for(f"test $(wc -c < rounds) -gt {before + 1}")
+                assert one.run(f"test -d /proc/{pid} && echo there") == "there"
+
+
 def test_parent_goes_on_with_the_same_processes(sandbox):
     pid = sandbox.start("exec sleep 1000")
     children, _ = sandbox.fork(1)

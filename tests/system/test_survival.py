@@ -148,8 +148,6 @@ def test_the_daemon_may_die_at_every_step(api, on_host, restart_daemon):
             wait_until(lambda: len(on_host("pidof", "ramet-vmm").split()) == len(monitors), 20, f"no other monitors after {step}")
 
 
-@pytest.mark.skipif(not os.environ.get("RAMET_SOAK"), reason="in make soak only: in the emulated host a parent that rewrites its pages "
-                    "after every fork sometimes stops answering; cause not found yet")
 def test_a_parent_at_its_limit_lives_while_its_family_has_room(api, on_host):
     """It rewrites all it has after every fork, so each child keeps a full copy; without room for one more the fork is refused."""
     block, room = 24 * MIB, 200 * MIB  # room for the copies of a few forks, not of ten

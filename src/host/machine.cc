@@ -136,6 +136,7 @@ Result<std::shared_ptr<Machine>> Machine::adopt(const Options& options, const Ma
 
 Machine::~Machine() {
   if (pidfd_token_ != 0) watcher_.unwatch(pidfd_token_);
+  link_.reset();  // before what its events write to
 }
 
 Status Machine::open_link(const Options& options, Deadline deadline) {

@@ -299,5 +299,28 @@ TEST_F(MonitorLinkTest, OnlyAStreamSocketIsTakenAsAStream) {
   EXPECT_FALSE((*link)->connect_guest(1024, deadline_after(Milliseconds(1000))));
 }
 
+// A monitor of this process that does not stop talking; what a sanitizer sees when an event meets a machine that is half gone.
+TEST_F(MonitorLinkTest, EventsMayComeWhileTheMachineGoes) {
+  vmm::FromVmm pong, farewell;
+  pong.mutable_response()->set_id(1);
+  pong.mutable_response()->mutable_ok();
+  farewell.mutable_event()->mutable_ended()->set_reason("a reason that no string keeps inside itself");
+  const Machine::Options options{*watcher_, "m", path(), {}, {}};
+  const MachineFacts facts{.id = "m", .pid = ::getpid(), .pid_start = *process_start_time(::getpid())};
+  for (int round = 0; round < 30; round++) {
+    monitor_ = std::thread([&] {
+      const Result<UniqueFd> c = accept_unix(listener_.get(), deadline_after(Milliseconds(5000)));
+      vmm::Request ping;
+      if (!c || !vmm::control::receive(c->get(), ping, deadline_after(Milliseconds(5000)))) return;
+      Status sent = vmm::control::send(c->get(), pong, {}, deadline_after(Milliseconds(1000)));
+      while (sent) sent = vmm::control::send(c->get(), farewell, {}, deadline_after(Milliseconds(1000)));
+    });
+    Result<std::shared_ptr<Machine>> machine = Machine::adopt(options, facts, deadline_after(Milliseconds(5000)));
+    EXPECT_TRUE(machine) << machine.error().to_string();
+    if (machine) machine->reset();
+    monitor_.join();
+  }
+}
+
 }  // namespace
 }  // namespace ramet::host

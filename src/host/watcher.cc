@@ -87,11 +87,12 @@ void Watcher::loop() {
     const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
     if (n < 0 && errno != EINTR) return;
     for (int i = 0; i < n; i++) {
-      if (events[i].data.u64 == 0) return;
+      const uint64_t token = events[i].data.u64;  // a copy: epoll_event is packed, no reference may point into it
+      if (token == 0) return;
       std::shared_ptr<Entry> entry;
       {
         const std::lock_guard lock(mutex_);
-        const auto it = entries_.find(events[i].data.u64);
+        const auto it = entries_.find(token);
         if (it == entries_.end()) continue;
         entry = it->second;
       }

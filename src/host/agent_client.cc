@@ -51,6 +51,7 @@ std::string printable(std::string_view bytes, size_t limit) {
       i++;
       continue;
     }
+    if (out.size() + n > limit) break;
     out.append(bytes.substr(i, n));
     i += n;
   }

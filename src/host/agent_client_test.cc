@@ -142,6 +142,7 @@ TEST(Printable, LeavesWholeCharactersOnly) {
   EXPECT_EQ(printable("a\xc3\xa4\n", 10), "a\xc3\xa4\n");
   EXPECT_EQ(printable("\xff\x1b[0m\r", 10), "??[0m");
   EXPECT_EQ(printable("\xed\xa0\x80", 10), "???");
+  EXPECT_EQ(printable("ab\xc3\xa4", 3), "ab");
 }
 
 TEST(GuestPath, MustBeAbsoluteAndBounded) {

@@ -88,11 +88,11 @@ void finish_birth(const Context& c, Birth& b, UniqueFd pidfd, ForkStrictness str
     const vmm::Ready& ready = b.machine->facts().ready;
     b.row.info.generation = ready.generation();
     const int64_t running = ready.running_at_ns() != 0 ? ready.running_at_ns() : monotonic_ns();
-    b.row.info.timing.fork_ms = static_cast<double>(running - b.fork_requested_at_ns) / 1e6;
+    b.row.info.timing.fork_ms = ms_between(b.fork_requested_at_ns, running);
     done = identify(c, b, strictness, deadline);
     const int64_t now = monotonic_ns();
-    b.row.info.timing.identify_ms = static_cast<double>(now - running) / 1e6;
-    b.row.info.timing.total_ms = static_cast<double>(now - b.requested_at_ns) / 1e6;
+    b.row.info.timing.identify_ms = ms_between(running, now);
+    b.row.info.timing.total_ms = ms_between(b.requested_at_ns, now);
     b.ready_ms = b.row.info.timing.total_ms;
   }
   if (!done) b.error = done.error();

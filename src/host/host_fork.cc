@@ -81,8 +81,6 @@ class FrozenParent {
   int64_t began_ns_ = 0, ended_ns_ = 0;
 };
 
-double ms_between(int64_t from_ns, int64_t to_ns) { return static_cast<double>(to_ns - from_ns) / 1e6; }
-
 }  // namespace
 
 Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& options) {

@@ -41,6 +41,12 @@ Error error_of(const vmm::Failure& f) {
   return Error(kind_from_name(f.kind()), printable(f.message(), 1024), f.err());
 }
 
+double ms_between(int64_t from_ns, int64_t to_ns) {
+  int64_t ns = 0;
+  if (__builtin_sub_overflow(to_ns, from_ns, &ns)) return 0;
+  return static_cast<double>(ns) / 1e6;
+}
+
 Result<ReadyReport> await_ready(int socket, Deadline deadline) {
   TRY_ASSIGN(Received packet, receive_message(socket, vmm::control::kMaxControlBytes, deadline));
   if (packet.eof) return fail(ErrorKind::kUnavailable, "the monitor ended before it was ready");

@@ -46,6 +46,9 @@ Status send_commit(int bootstrap_socket);
 // The monitor's failure as ours, its text bounded and printable.
 Error error_of(const vmm::Failure& failure);
 
+// From one time to another, of which a monitor said one or both: any number.
+double ms_between(int64_t from_ns, int64_t to_ns);
+
 struct MonitorReply {
   vmm::Response response;
   ReceivedFds fds;

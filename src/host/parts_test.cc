@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <thread>
 #include <filesystem>
 #include <set>
@@ -239,6 +240,13 @@ class MonitorLinkTest : public PartsTest {
   UniqueFd listener_;
   std::thread monitor_;
 };
+
+TEST(MonitorTimes, AnyNumberIsATime) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(ms_between(1'000'000, 3'500'000), 2.5);
+  EXPECT_EQ(ms_between(kLeast, kMost), 0);
+  EXPECT_EQ(ms_between(1, kLeast), 0);
+}
 
 TEST_F(MonitorLinkTest, FindsTheRightProcess) {
   serve([](const vmm::Request&, vmm::FromVmm& a) {

@@ -72,8 +72,7 @@ void Monitor::on_request(control::Server::Ticket ticket, const Request& request,
     case Op::kDebugPush: {
       if (!machine_->debug_port()) return answer(fail(ErrorKind::kUnsupported, "this machine has no debug port"));
       const std::vector<uint32_t> words(request.debug_push().words().begin(), request.debug_push().words().end());
-      machine_->debug_port()->push(words);
-      return answer({});
+      return answer(machine_->debug_port()->push(words));
     }
     case Op::kReplaceFrozen:
       return answer(replace_frozen(request.replace_frozen(), fds));

@@ -5,12 +5,16 @@
 
 namespace ramet::vmm {
 
-void DebugPort::push(std::span<const uint32_t> words) {
+Status DebugPort::push(std::span<const uint32_t> words) {
   {
     const std::lock_guard lock(inbox_->mutex);
+    if (inbox_->words.size() + words.size() > kMaxWaitingWords)
+      return fail(ErrorKind::kNoSpace, std::to_string(inbox_->words.size() + words.size()) +
+                                           " words for the debug port, the limit is " + std::to_string(kMaxWaitingWords));
     inbox_->words.insert(inbox_->words.end(), words.begin(), words.end());
   }
   inbox_->changed.notify_all();
+  return {};
 }
 
 void DebugPort::interrupt() {

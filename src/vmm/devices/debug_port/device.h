@@ -16,6 +16,7 @@
 #include <mutex>
 #include <span>
 
+#include "base/result.h"
 #include "vmm/bus.h"
 
 namespace ramet::vmm {
@@ -25,7 +26,9 @@ class DebugPort final : public BusDevice {
   using Report = std::function<void(uint32_t word)>;
   explicit DebugPort(Report report) : report_(std::move(report)), inbox_(std::make_unique<Inbox>()) {}
 
-  void push(std::span<const uint32_t> words);
+  static constexpr size_t kMaxWaitingWords = 1 << 16;
+  // Errors: kNoSpace (the guest has not taken that many yet).
+  Status push(std::span<const uint32_t> words);
   // After the request to park is set, before it is waited for: a waiting `in` returns 0, and until resume() every `in` does.
   void interrupt();
   void resume();

@@ -24,16 +24,25 @@ TEST(DebugPort, ReportsWordsInOrder) {
 
 TEST(DebugPort, GivesPushedWordsInOrder) {
   DebugPort port([](uint32_t) {});
-  port.push(std::vector<uint32_t>{1, 2});
+  ASSERT_TRUE(port.push(std::vector<uint32_t>{1, 2}));
   EXPECT_EQ(in(port), 1u);
   EXPECT_EQ(in(port), 2u);
+}
+
+TEST(DebugPort, KeepsSoManyWordsOnly) {
+  DebugPort port([](uint32_t) {});
+  ASSERT_TRUE(port.push(std::vector<uint32_t>(DebugPort::kMaxWaitingWords - 1, 1)));
+  EXPECT_EQ(port.push(std::vector<uint32_t>{2, 3}).error().kind(), ErrorKind::kNoSpace);
+  EXPECT_TRUE(port.push(std::vector<uint32_t>{2}));
+  EXPECT_EQ(in(port), 1u);
+  EXPECT_TRUE(port.push(std::vector<uint32_t>{3}));
 }
 
 TEST(DebugPort, WaitsForAWord) {
   DebugPort port([](uint32_t) {});
   uint32_t got = 0;
   std::thread vcpu([&] { got = in(port); });
-  port.push(std::vector<uint32_t>{3});
+  ASSERT_TRUE(port.push(std::vector<uint32_t>{3}));
   vcpu.join();
   EXPECT_EQ(got, 3u);
 }
@@ -47,21 +56,21 @@ TEST(DebugPort, ParkingEndsTheWaitWithZeroAndKeepsTheWords) {
   port.interrupt();
   vcpu.join();
   EXPECT_EQ(got, 0u);
-  port.push(std::vector<uint32_t>{4});
+  ASSERT_TRUE(port.push(std::vector<uint32_t>{4}));
   port.resume();
   EXPECT_EQ(in(port), 4u);
 }
 
 TEST(DebugPort, FirstStartOwesNoZero) {
   DebugPort port([](uint32_t) {});
-  port.push(std::vector<uint32_t>{4});
+  ASSERT_TRUE(port.push(std::vector<uint32_t>{4}));
   port.resume();
   EXPECT_EQ(in(port), 4u);
 }
 
 TEST(DebugPort, ForkedChildIsOwedItsZeroAlsoAfterResume) {
   DebugPort port([](uint32_t) {});
-  port.push(std::vector<uint32_t>{4});
+  ASSERT_TRUE(port.push(std::vector<uint32_t>{4}));
   port.interrupt();
   port.after_fork();
   port.resume();
@@ -71,7 +80,7 @@ TEST(DebugPort, ForkedChildIsOwedItsZeroAlsoAfterResume) {
 
 TEST(DebugPort, GuestParkedElsewhereReadsOneZeroAfterwards) {
   DebugPort port([](uint32_t) {});
-  port.push(std::vector<uint32_t>{4});
+  ASSERT_TRUE(port.push(std::vector<uint32_t>{4}));
   out(port, 1);
   port.interrupt();
   port.resume();
@@ -81,7 +90,7 @@ TEST(DebugPort, GuestParkedElsewhereReadsOneZeroAfterwards) {
 
 TEST(DebugPort, GuestParkedAfterItAnsweredAZeroReadsAnother) {
   DebugPort port([](uint32_t) {});
-  port.push(std::vector<uint32_t>{4});
+  ASSERT_TRUE(port.push(std::vector<uint32_t>{4}));
   port.interrupt();
   EXPECT_EQ(in(port), 0u);
   out(port, 1);
@@ -92,7 +101,7 @@ TEST(DebugPort, GuestParkedAfterItAnsweredAZeroReadsAnother) {
 
 TEST(DebugPort, ForkedChildReadsOneZeroAndKeepsTheWords) {
   DebugPort port([](uint32_t) {});
-  port.push(std::vector<uint32_t>{5});
+  ASSERT_TRUE(port.push(std::vector<uint32_t>{5}));
   port.interrupt();
   port.after_fork();
   EXPECT_EQ(in(port), 0u);
@@ -103,7 +112,7 @@ TEST(DebugPort, ForkedChildThatWasWaitingReadsNoSecondZero) {
   DebugPort port([](uint32_t) {});
   port.interrupt();
   EXPECT_EQ(in(port), 0u);
-  port.push(std::vector<uint32_t>{5});
+  ASSERT_TRUE(port.push(std::vector<uint32_t>{5}));
   port.after_fork();
   EXPECT_EQ(in(port), 5u);
 }

@@ -36,6 +36,7 @@ class Monitor {
   int run();
 
  private:
+  friend class MonitorPeer;  // fuzz/control_fuzz.cc: a machine without a VM
   struct ForkPlan {
     control::Server::Ticket ticket;
     struct Child {

@@ -66,6 +66,8 @@ uint64_t anonymous_bytes(pid_t pid);
 
 // What a machine costs at least beyond its pages: process, page tables, KVM.
 inline constexpr uint64_t kMachineOverheadBytes = 8u << 20;
+// What a guest uses of its RAM at the least to boot: the kernel's descriptors of all its pages (64 bytes for 4 KiB), and 64 MiB.
+constexpr uint64_t boot_bytes(uint64_t ram_bytes) { return ram_bytes / 64 + (64u << 20); }
 // Page tables of both sides, slab and page cache under writeback that grow while the parent rewrites.
 inline constexpr uint64_t kFamilySlackBytes = 32u << 20;
 

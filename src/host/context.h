@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "host/admission.h"
 #include "host/host.h"
 #include "host/machine.h"
 #include "host/paths.h"
@@ -22,6 +23,7 @@ struct Context {
   TemplateStore& templates;
   Resources& resources;
   Watcher& watcher;
+  Admission& admission;
   // A machine's process ended (watcher's thread; must not block).
   Machine::OnEnd on_machine_end;
   // Chains changed: overlays may be unused or waiting to be sealed.

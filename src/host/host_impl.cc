@@ -40,7 +40,7 @@ Status HostImpl::start() {
   TRY_ASSIGN(watcher_, Watcher::start());
   TRY_ASSIGN(registry_, Registry::open(paths_.database()));
   template_store_ = std::make_unique<TemplateStore>(paths_, options_.disk_reserve_mib << 20);
-  context_.reset(new Context{options_, paths_, *registry_, *template_store_, resources_, *watcher_,
+  context_.reset(new Context{options_, paths_, *registry_, *template_store_, resources_, *watcher_, admission_,
                              [this](const std::string& id) { on_machine_end(id); },
                              [this] {
                                if (slow_) slow_->post([this] { tend_overlays(); });

@@ -242,6 +242,7 @@ Result<size_t> HttpServer::Connection::read_body(std::span<std::byte> into) {
   body.data = into.data();
   body.size = into.size();
   body.more = true;
+  buffer_.reserve(kReadBufferBytes);  // Beast reads what fits: 512 bytes at a time if it may choose
   while (body.size == into.size() && !parser_->is_done()) {
     http::read_some(stream_, buffer_, *parser_, ec);
     if (ec == http::error::need_buffer) ec = {};

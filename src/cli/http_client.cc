@@ -91,6 +91,7 @@ struct HttpStream::Impl {
   asio::io_context context;
   asio::generic::stream_protocol::socket socket{context};
   int fd = -1;  // the socket's, for abort()
+  Impl() { buffer.reserve(64 * 1024); }  // Beast reads what fits: 512 bytes at a time if it may choose
   boost::beast::flat_buffer buffer{256 * 1024};
   http::response_parser<http::buffer_body> parser;
 };

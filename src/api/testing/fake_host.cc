@@ -112,10 +112,13 @@ Result<host::FileInfo> look_at(const std::string& path) {
 
 class FakeWriter final : public host::FileWriter {
  public:
-  FakeWriter(UniqueFd fd, std::string part, std::string path, uint32_t mode)
-      : fd_(std::move(fd)), part_(std::move(part)), path_(std::move(path)), mode_(mode) {}
+  FakeWriter(UniqueFd fd, std::string part, std::string path, uint32_t mode, std::atomic<int>& writes)
+      : fd_(std::move(fd)), part_(std::move(part)), path_(std::move(path)), mode_(mode), writes_(writes) {}
   ~FakeWriter() override { ::unlink(part_.c_str()); }
-  Status write(std::span<const std::byte> data, Deadline) override { return write_all(fd_.get(), data); }
+  Status write(std::span<const std::byte> data, Deadline) override {
+    writes_++;
+    return write_all(fd_.get(), data);
+  }
   Result<host::FileInfo> finish(Deadline) override {
     ::fchmod(fd_.get(), mode_ == 0 ? 0644 : mode_);
     if (::rename(part_.c_str(), path_.c_str()) != 0) return fail_errno(path_);
@@ -127,6 +130,7 @@ class FakeWriter final : public host::FileWriter {
   const UniqueFd fd_;
   const std::string part_, path_;
   const uint32_t mode_;
+  std::atomic<int>& writes_;
 };
 
 }  // namespace
@@ -343,7 +347,7 @@ Result<std::unique_ptr<host::FileWriter>> FakeHost::write_file(const std::string
   if (o.create_parents) TRY(make_directories(fs::path(path).parent_path()));
   const std::string part = path + ".part";
   TRY_ASSIGN(UniqueFd fd, open_file(part, O_WRONLY | O_CREAT | O_TRUNC, 0600));
-  return std::make_unique<FakeWriter>(std::move(fd), part, path, o.permissions);
+  return std::make_unique<FakeWriter>(std::move(fd), part, path, o.permissions, file_writes);
 }
 Result<std::vector<host::FileInfo>> FakeHost::list_files(const std::string& id, const std::string& path, uint32_t,
                                                          const std::string&) {

@@ -43,6 +43,8 @@ class FakeHost final : public host::Host {
  public:
   FakeHost();
 
+  std::atomic<int> file_writes = 0;  // pieces that all written files came in
+
   Result<host::SandboxInfo> create(const host::CreateOptions& options) override;
   std::vector<host::SandboxInfo> list() override;
   Result<host::SandboxInfo> get(const std::string& id) override;

@@ -4,7 +4,9 @@ import pathlib
 import time
 
 from client import deleting
+from effort import effort
 
+COUNTER_ROUNDS = effort("COUNTER_ROUNDS", full=50, short=3)  # forks into two
 COUNTER = pathlib.Path(__file__).resolve().parents[2] / "tools" / "demo_guest"
 
 
@@ -23,7 +25,7 @@ def counters(sandbox):
 def test_ram_and_disk_are_of_one_instant(sandbox):
     sandbox.run("mkdir -p demo")
     start_counter(sandbox)
-    for _ in range(3):
+    for _ in range(COUNTER_ROUNDS):
         children, _ = sandbox.fork(2)
         with deleting(children):
             for one in [sandbox, *children]:

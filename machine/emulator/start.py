@@ -17,6 +17,7 @@ STATE_DISK_BYTES = 32 << 30
 START_SECONDS = 180
 STOP_SECONDS = 30
 TIMER_SECONDS = 20
+SLEEP_ON_EVERY_CPU = "for n in $(grep -c ^processor /proc/cpuinfo | xargs seq); do taskset $(printf %x $((1 << (n - 1)))) sleep 0.05; done"
 
 
 def probe_kvm(vmm):
@@ -102,7 +103,7 @@ def _start_emulated(machine, say, bare):
     cpus = max(2, min(os.cpu_count() or 2, 8))
     for boots_left in (2, 1, 0):
         document = _boot(machine, say, bare, memory_mib, cpus)
-        if boots_left == 0 or _timers_run(machine, document, cpus + 1):
+        if boots_left == 0 or _timers_run(machine, document):
             return document
         say("a CPU of the emulated host gets no timer interrupts (a fault of the emulator): booting it again")
         state.signal_process(document, signal.SIGKILL)
@@ -110,11 +111,10 @@ def _start_emulated(machine, say, bare):
         machine.forget()
 
 
-def _timers_run(machine, document, cpus):
+def _timers_run(machine, document):
     """False if a sleep on one of the CPUs never ends. Whatever else goes wrong here is not this check's business."""
-    script = f"for cpu in $(seq 0 {cpus - 1}); do taskset $(printf %x $((1 << cpu))) sleep 0.05; done"
     try:
-        shell.run_command(machine, document, ["sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=TIMER_SECONDS)
+        shell.run_command(machine, document, ["sh", "-c", SLEEP_ON_EVERY_CPU], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=TIMER_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return True

@@ -8,6 +8,7 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <algorithm>
 #include <cstring>
 
 namespace ramet {
@@ -69,12 +70,15 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
 
 Result<Received> receive_message(int socket, size_t max_bytes, Deadline deadline) {
   Received out;
-  out.bytes.resize(max_bytes);
   alignas(cmsghdr) char control[kControlBytes];
-  iovec iov{out.bytes.data(), out.bytes.size()};
   msghdr m{};
   ssize_t n;
   for (;;) {
+    // Room for what is there, not for the longest: in a process that has just forked every fresh page is a fault. A stream's length
+    // is not told (0).
+    const ssize_t waiting = ::recv(socket, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+    out.bytes.resize(waiting > 0 ? std::min(static_cast<size_t>(waiting), max_bytes) : max_bytes);
+    iovec iov{out.bytes.data(), out.bytes.size()};
     m = msghdr{};
     m.msg_iov = &iov;
     m.msg_iovlen = 1;

@@ -85,7 +85,7 @@ class Vcpu {
   Result<VcpuState> save(const System& system) const;
   // After set_cpuid(). saved/now: clocks of the save and of the host at restore, used by kStandsStill only.
   Status restore(const VcpuState& state, TimeMode mode, const ClockState& saved, uint64_t host_tsc_now);
-  // Tells the guest's watchdogs that it was stopped. Call before every resume; a guest without kvm-clock is not an error.
+  // Tells the guest's watchdogs that it was stopped: call before it goes on after a long stop. A guest without kvm-clock is not an error.
   Status notify_paused();
 
   unsigned id() const { return id_; }
@@ -97,6 +97,7 @@ class Vcpu {
 
  private:
   friend class Vm;
+  Status save_synced(VcpuState& state) const;
   Vcpu(unsigned id, UniqueFd fd, MappedRegion run, size_t xsave_bytes)
       : id_(id), fd_(std::move(fd)), run_(std::move(run)), xsave_bytes_(xsave_bytes) {}
   kvm_run* shared() const { return reinterpret_cast<kvm_run*>(run_.data()); }

@@ -12,10 +12,15 @@ namespace ramet::kvm {
 namespace {
 
 template <class T>
+std::string bytes_of(const T& value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+template <class T>
 Status get(int fd, unsigned long request, const char* name, std::string& out) {
   T value{};
   TRY(call(fd, request, &value, name));
-  out.assign(reinterpret_cast<const char*>(&value), sizeof value);
+  out = bytes_of(value);
   return {};
 }
 
@@ -63,12 +68,27 @@ kvm_device_attr tsc_offset_attribute(uint64_t* value) {
 
 }  // namespace
 
+// A KVM_RUN that returns at once leaves three states in the shared page: one call for three, while the machine stands still.
+Status Vcpu::save_synced(VcpuState& s) const {
+  kvm_run& page = *shared();
+  page.kvm_valid_regs = KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS | KVM_SYNC_X86_EVENTS;
+  page.immediate_exit = 1;
+  const int r = ::ioctl(fd_.get(), KVM_RUN, 0);
+  const int err = r < 0 ? errno : 0;
+  page.immediate_exit = 0;
+  page.kvm_valid_regs = 0;
+  if (err != EINTR) return fail(ErrorKind::kInternal, "vCPU " + std::to_string(id_) + " had an access pending when it was saved");
+  s.regs = bytes_of(page.s.regs.regs);
+  s.sregs = bytes_of(page.s.regs.sregs);
+  s.events = bytes_of(page.s.regs.events);
+  return {};
+}
+
 Result<VcpuState> Vcpu::save(const System& system) const {
   const int fd = fd_.get();
   VcpuState s;
   TRY(get<kvm_mp_state>(fd, KVM_GET_MP_STATE, "KVM_GET_MP_STATE", s.mp_state));
-  TRY(get<kvm_regs>(fd, KVM_GET_REGS, "KVM_GET_REGS", s.regs));
-  TRY(get<kvm_sregs>(fd, KVM_GET_SREGS, "KVM_GET_SREGS", s.sregs));
+  TRY(save_synced(s));
   s.xsave.resize(xsave_bytes_);
   TRY(call(fd, xsave_bytes_ > sizeof(kvm_xsave) ? KVM_GET_XSAVE2 : KVM_GET_XSAVE, s.xsave.data(), "KVM_GET_XSAVE"));
   TRY(get<kvm_xcrs>(fd, KVM_GET_XCRS, "KVM_GET_XCRS", s.xcrs));
@@ -83,11 +103,11 @@ Result<VcpuState> Vcpu::save(const System& system) const {
   const kvm_msr_entry* e = list.list()->entries;
   const uint32_t count = list.list()->nmsrs;
   s.tsc = e[0].data;
+  s.msrs.reserve(count);
   for (uint32_t i = 1; i + 1 < count; i++) s.msrs.push_back({e[i].index, e[i].data});
   // 0 also means "expired, interrupt not yet injected": let it fire at once instead of losing it.
   s.tsc_deadline = e[count - 1].data ? e[count - 1].data : s.tsc;
 
-  TRY(get<kvm_vcpu_events>(fd, KVM_GET_VCPU_EVENTS, "KVM_GET_VCPU_EVENTS", s.events));
   uint64_t offset = 0;
   kvm_device_attr attribute = tsc_offset_attribute(&offset);
   if (::ioctl(fd, KVM_GET_DEVICE_ATTR, &attribute) == 0) s.tsc_offset = offset;

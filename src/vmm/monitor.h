@@ -86,6 +86,7 @@ class Monitor {
   Side be_frozen_child(ForkPlan& plan, UniqueFd report);
   void become_child(ForkPlan& plan, size_t index);
   void let_go_of_parent(const std::vector<int>& also_keep);
+  Status leave_chain_longer_than(uint32_t forks);
   Status grow(int64_t forked_at_ns);
   Status adopt_setup(const ChildSetup& setup, control::ReceivedFds& fds);
 

@@ -176,6 +176,8 @@ Monitor::Side Monitor::be_frozen_child(ForkPlan& plan, UniqueFd report) {
   std::vector<int> keep{report.get()};
   for (const ForkPlan::Child& child : plan.children) keep.push_back(child.bootstrap.get());
   let_go_of_parent(keep);
+  // Once for all children, who then share the copy. Where it fails each of them tries, and reports it.
+  static_cast<void>(leave_chain_longer_than(kForksBeforeRebase - 1));
   Forked answer;
   control::FdsToSend fds;
   std::vector<UniqueFd> pidfds;
@@ -241,6 +243,13 @@ void Monitor::become_child(ForkPlan& plan, size_t index) {
   ::_exit(1);
 }
 
+Status Monitor::leave_chain_longer_than(uint32_t forks) {
+  if (forks_since_rebase_ <= forks) return {};
+  TRY(machine_->ram().rebase());
+  forks_since_rebase_ = 0;
+  return {};
+}
+
 Status Monitor::adopt_setup(const ChildSetup& setup, control::ReceivedFds& fds) {
   sandbox_id_ = setup.sandbox_id();
   log_init("ramet-vmm", sandbox_id_, LogLevel::kInfo);
@@ -265,10 +274,7 @@ Status Monitor::grow(int64_t forked_at_ns) {
     return fail(ErrorKind::kInvalid, "generation id has " + std::to_string(setup.generation_id().size()) + " bytes, not 16");
   std::memcpy(id.data(), setup.generation_id().data(), id.size());
 
-  if (forks_since_rebase_ > kForksBeforeRebase) {
-    TRY(machine_->ram().rebase());
-    forks_since_rebase_ = 0;
-  }
+  TRY(leave_chain_longer_than(kForksBeforeRebase));
   BootstrapReply reply;
   TRY(machine_->build(*system_));
   const int64_t vm_created_at = monotonic_ns();

@@ -1,6 +1,7 @@
 #include "vmm/vcpu_set.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,6 +14,10 @@ namespace {
 
 constexpr int kKickSignal = SIGUSR1;
 constexpr size_t kStackBytes = 1 << 20;  // address space; touched as needed
+// The guest's watchdogs look at seconds.
+constexpr int64_t kUnnoticedStopNs = 500'000'000;
+// A thread that sleeps is awake again 30 to 60 us later; a fork without dirt takes 200 us, with four handovers.
+constexpr std::chrono::microseconds kSpin{200};
 
 thread_local volatile uint8_t* t_immediate_exit = nullptr;
 
@@ -23,6 +28,25 @@ void futex_wake_all(std::atomic<uint32_t>& word) {
   ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }
 
+// Watches the word for kSpin. True: it is not `expected` any more.
+bool spin_until_changed(const std::atomic<uint32_t>& word, uint32_t expected) {
+  const Deadline end = MonotonicClock::now() + kSpin;
+  do {
+    for (int i = 0; i < 40; i++) {
+      if (word.load(std::memory_order_acquire) != expected) return true;
+      __builtin_ia32_pause();
+    }
+    ::sched_yield();  // the other may wait for this very processor
+  } while (MonotonicClock::now() < end);
+  return false;
+}
+
+// Spinning helps while the one that is waited for runs at the same time.
+bool processors_for(size_t threads) {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 && static_cast<size_t>(CPU_COUNT(&set)) >= threads;
+}
+
 }  // namespace
 
 void VcpuSet::on_kick(int) {
@@ -30,7 +54,11 @@ void VcpuSet::on_kick(int) {
 }
 
 VcpuSet::VcpuSet(const kvm::System& system, std::vector<kvm::Vcpu> vcpus, ExitHandler on_exit, ErrorHandler on_error)
-    : system_(system), vcpus_(std::move(vcpus)), on_exit_(std::move(on_exit)), on_error_(std::move(on_error)) {}
+    : system_(system),
+      vcpus_(std::move(vcpus)),
+      on_exit_(std::move(on_exit)),
+      on_error_(std::move(on_error)),
+      spins_(processors_for(vcpus_.size() + 1)) {}
 
 VcpuSet::~VcpuSet() { end(); }
 
@@ -38,6 +66,10 @@ Status VcpuSet::start_threads() {
   struct sigaction action {};
   action.sa_handler = on_kick;  // no SA_RESTART: KVM_RUN must return
   if (::sigaction(kKickSignal, &action, nullptr) < 0) return fail_errno("set signal handler");
+  std::vector<Pipe> wakes(vcpus_.size());
+  for (Pipe& wake : wakes) {
+    TRY_ASSIGN(wake, make_pipe());
+  }
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kStackBytes);
@@ -45,6 +77,7 @@ Status VcpuSet::start_threads() {
     std::unique_ptr<Thread> t = std::make_unique<Thread>();
     t->owner = this;
     t->index = i;
+    t->wake = std::move(wakes[i]);
     const int err = pthread_create(&t->handle, &attributes, thread_main, t.get());
     if (err != 0) {
       pthread_attr_destroy(&attributes);
@@ -67,17 +100,21 @@ void VcpuSet::loop(Thread& t) {
   t_immediate_exit = vcpus_[t.index].immediate_exit();
   uint32_t seen = kPark;  // the ticket this thread acknowledged last
   bool over = false;
+  bool command_follows = true;  // soon: after the start, and between park and save
   for (;;) {
     const uint32_t word = word_.load(std::memory_order_acquire);
     const Command command = static_cast<Command>(word & 3);
     if (word != seen) {
       seen = word;
       carry_out(t, command);
+      command_follows = command == kPark;
       if (waiting_for_.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake_all(waiting_for_);
       if (command == kEnd) return;
     }
     if (command != kRun || over) {
-      futex_wait(word_, word, nullptr);
+      // Not while the machine forks: the child may be put on this processor.
+      if (!spins_ || !command_follows || !spin_until_changed(word_, word)) sleep_while(t, word);
+      command_follows = false;
       continue;
     }
     over = !step(t);
@@ -96,7 +133,8 @@ void VcpuSet::carry_out(Thread& t, Command command) {
       return;
     case kRun: {
       *vcpu.immediate_exit() = 0;
-      static_cast<void>(vcpu.notify_paused());  // a false watchdog alarm is better than a dead machine
+      if (monotonic_ns() - t.stopped_at_ns.load() > kUnnoticedStopNs)
+        static_cast<void>(vcpu.notify_paused());  // a false watchdog alarm is better than a dead machine
       int64_t unset = 0;
       entered_at_ns_.compare_exchange_strong(unset, monotonic_ns());
       return;
@@ -139,8 +177,21 @@ void VcpuSet::complete_pending_exit(Thread& t) {
 void VcpuSet::issue(Command command) {
   waiting_for_.store(static_cast<uint32_t>(threads_.size()), std::memory_order_relaxed);
   const uint32_t ticket = (word_.load(std::memory_order_relaxed) >> 2) + 1;
-  word_.store(ticket << 2 | command, std::memory_order_release);
-  futex_wake_all(word_);
+  word_.store(ticket << 2 | command);
+  for (const std::unique_ptr<Thread>& t : threads_) {
+    if (!t->asleep.exchange(false)) continue;
+    const char byte = 0;
+    [[maybe_unused]] const ssize_t n = ::write(t->wake.write_end.get(), &byte, 1);
+  }
+}
+
+// A pipe and not a futex: who writes into a pipe tells the scheduler that he is about to wait himself, and the reader may take his
+// processor when the forked child has taken the reader's own.
+void VcpuSet::sleep_while(Thread& t, uint32_t word) {
+  t.asleep.store(true);
+  if (word_.load() != word && t.asleep.exchange(false)) return;
+  char byte;
+  [[maybe_unused]] const ssize_t n = ::read(t.wake.read_end.get(), &byte, 1);  // a kick interrupts it
 }
 
 void VcpuSet::kick_all() {
@@ -154,6 +205,7 @@ Status VcpuSet::wait_acknowledged(Deadline deadline, const char* what) {
     const Milliseconds time = time_left(deadline);
     if (time.count() == 0)
       return fail(ErrorKind::kTimeout, std::to_string(left) + " of " + std::to_string(threads_.size()) + " vCPUs did not " + what + " in time");
+    if (spins_ && spin_until_changed(waiting_for_, left)) continue;
     const timespec timeout{time.count() / 1000, time.count() % 1000 * 1'000'000};
     futex_wait(waiting_for_, left, &timeout);
   }

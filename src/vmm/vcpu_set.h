@@ -8,7 +8,8 @@
 // itself (a vCPU is loaded on its own thread's processor) and acknowledges it; the caller waits with a deadline.
 // Problem: a kick may come between a thread's look at the command and its KVM_RUN. Idea: the signal handler itself sets
 // immediate_exit, so that KVM_RUN returns at once.
-// Raw pthreads and futex words only: a forked child has none of these threads, and simply forgets them (abandon_after_fork).
+// Idea: waits begin with a short spin, but never while the machine forks, when the child needs the processor.
+// Raw pthreads, futex words and pipes only: a forked child has none of these threads, and simply forgets them (abandon_after_fork).
 //
 // Not here: what an exit means (ExitHandler). Thread: commands from one thread (the event loop's). Owner: the machine.
 #pragma once
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/result.h"
 #include "kvm/kvm.h"
 
@@ -65,6 +67,8 @@ class VcpuSet {
     size_t index = 0;
     pthread_t handle{};
     bool started = false;
+    std::atomic<bool> asleep{false};  // and waits for a byte in:
+    Pipe wake;
     std::atomic<uint64_t> exits{0};
     std::atomic<int64_t> stopped_at_ns{0};
     Result<kvm::VcpuState> state = fail(ErrorKind::kInternal, "not saved");
@@ -76,6 +80,7 @@ class VcpuSet {
   bool step(Thread& t);
   void complete_pending_exit(Thread& t);
   void issue(Command command);
+  void sleep_while(Thread& t, uint32_t word);
   Status wait_acknowledged(Deadline deadline, const char* what);
   void kick_all();
 
@@ -83,6 +88,7 @@ class VcpuSet {
   std::vector<kvm::Vcpu> vcpus_;
   const ExitHandler on_exit_;
   const ErrorHandler on_error_;
+  const bool spins_;  // for a moment before it sleeps, where the host has a processor for each thread and the commander
   std::vector<std::unique_ptr<Thread>> threads_;
   std::atomic<uint32_t> word_{kPark};    // ticket << 2 | command; a futex
   std::atomic<uint32_t> waiting_for_{0}; // threads that have not acknowledged the current ticket; a futex

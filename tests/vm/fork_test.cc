@@ -127,6 +127,28 @@ TEST_P(WidthTest, AllChildrenOfOneRequestRun) {
 
 INSTANTIATE_TEST_SUITE_P(Widths, WidthTest, ::testing::Values(1, 10, 100));
 
+// Past sixteen forks memory leaves its chain of ancestors; several children of such a parent leave it together.
+TEST_F(ForkTest, ChildrenOfEveryDepthHaveTheirOwnMemory) {
+  constexpr uint32_t kFirstPage = 8192, kPages = 64;
+  std::unique_ptr<Vm> parent = zygote_of("dirty", BootOptions{.memory_mib = 128});
+  std::vector<std::unique_ptr<Vm>> kept;
+  for (uint32_t depth = 1; depth <= 36; depth++) {
+    std::vector<std::unique_ptr<Vm>> children = must(parent->fork_many(3));
+    for (uint32_t i = 0; i < children.size(); i++) {
+      if (depth > 1) {
+        EXPECT_EQ(must(children[i]->command(kRead, kFirstPage)), 3 * (depth - 1)) << "depth " << depth;
+      }
+      must(children[i]->command(kSetStart, kFirstPage));
+      must(children[i]->command(kSetValue, 3 * depth + i));
+      must(children[i]->command(kWrite, kPages));
+    }
+    for (uint32_t i = 0; i < children.size(); i++) EXPECT_EQ(must(children[i]->command(kRead, kFirstPage + kPages - 1)), 3 * depth + i);
+    kept.push_back(std::move(parent));
+    parent = std::move(children[0]);
+  }
+  for (uint32_t depth = 1; depth < kept.size(); depth++) EXPECT_EQ(must(kept[depth]->command(kRead, kFirstPage)), 3 * depth);
+}
+
 // Request to the parent's going on.
 double fork_ms(Vm& vm) {
   std::vector<PreparedChild> prepared;

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <span>
 
@@ -24,7 +23,7 @@ namespace ramet::vmm {
 class DebugPort final : public BusDevice {
  public:
   using Report = std::function<void(uint32_t word)>;
-  explicit DebugPort(Report report) : report_(std::move(report)), inbox_(std::make_unique<Inbox>()) {}
+  explicit DebugPort(Report report) : report_(std::move(report)) {}
 
   static constexpr size_t kMaxWaitingWords = 1 << 16;
   // Errors: kNoSpace (the guest has not taken that many yet).
@@ -32,25 +31,23 @@ class DebugPort final : public BusDevice {
   // After the request to park is set, before it is waited for: a waiting `in` returns 0, and until resume() every `in` does.
   void interrupt();
   void resume();
-  // First thing in a forked child: the inherited lock belongs to threads that are gone. Words not yet taken stay, as RAM does.
+  // First thing in a forked child. Words not yet taken stay, as RAM does. Requires: the machine stood still, so that no vCPU thread was in
+  // here: the lock is free and nobody waits.
   void after_fork();
 
   void bus_read(uint64_t offset, std::span<std::byte> data) override;
   void bus_write(uint64_t offset, std::span<const std::byte> data) override;
 
  private:
-  struct Inbox {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<uint32_t> words;  // guarded by mutex, as is:
-    bool interrupted = false;
-    bool zero_read = false;  // the guest's last access read 0: it knows
-    bool zero_owed = false;  // it was parked elsewhere and does not know yet
-  };
   uint32_t take();
 
-  Report report_;
-  std::unique_ptr<Inbox> inbox_;
+  const Report report_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<uint32_t> words_;  // guarded by mutex_, as is:
+  bool interrupted_ = false;
+  bool zero_read_ = false;  // the guest's last access read 0: it knows
+  bool zero_owed_ = false;  // it was parked elsewhere and does not know yet
 };
 
 }  // namespace ramet::vmm

@@ -39,13 +39,16 @@ function(ramet_program name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# ramet_test(NAME SRCS ... LIBS ... [LABELS vm]): GoogleTest program registered with CTest. A test that needs what the machine
+# ramet_test(NAME SRCS ... LIBS ... [LABELS vm|fork|soak]): GoogleTest program registered with CTest. A test that needs what the machine
 # lacks calls GTEST_SKIP() with the reason; CTest counts it as skipped.
 function(ramet_test name)
   cmake_parse_arguments(A "" "TIMEOUT" "SRCS;LIBS;LABELS" ${ARGN})
   find_package(GTest REQUIRED)
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 120)
+  endif()
+  if(RAMET_SANITIZE)
+    math(EXPR A_TIMEOUT "${A_TIMEOUT} * 4")
   endif()
   add_executable(${name} ${A_SRCS} ${CMAKE_SOURCE_DIR}/cmake/test_main.cc)
   target_compile_definitions(${name} PRIVATE RAMET_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

@@ -1,5 +1,5 @@
-// A hostile guest against the block device and its overlay stack, with a host that quiesces, freezes and resets at any moment. The
-// input is a program: one byte says what happens next, the bytes behind it how. Rings, descriptors and requests are mostly
+// A hostile guest against the block device and its overlay stack, with a host that quiesces, freezes and resets at any moment.
+// The input is a program: one byte says what happens next, the bytes behind it how. Rings, descriptors and requests are mostly
 // plausible, or nothing behind the first check would be reached; sometimes they are plain noise.
 #include <cstdlib>
 
@@ -74,7 +74,8 @@ struct World {
     const GuestAddr table{12288};
     const uint32_t n = 1 + in.upto(6);
     for (uint64_t i = 0; i < n; i++) {
-      const vring_desc d{somewhere().value, in.upto(9000), static_cast<uint16_t>(in.upto(7)), static_cast<uint16_t>(in.upto(n))};
+      const vring_desc d{somewhere().value, in.upto(9000), static_cast<uint16_t>(in.upto(7)),
+                         static_cast<uint16_t>(in.upto(n))};
       driver.store({table.value + 16 * i}, d);
     }
     const DriverFake::Buffer placeholder{table, n * 16, false};
@@ -116,8 +117,14 @@ struct World {
 
   bool step() {
     switch (in.upto(15)) {
-      case 0: case 1: case 2: case 3: case 4: case 5: request(); break;
-      case 6: case 7: scribble(); break;
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+      case 4:
+      case 5: request(); break;
+      case 6:
+      case 7: scribble(); break;
       case 8: indirect(); break;
       case 9: driver.notify(in.upto(1)); break;
       case 10: quiesce_freeze(); break;

@@ -1,5 +1,5 @@
-// Replay of an overlay's map log: raw bytes, and well-formed logs with damage. Whatever is in the file, replay ends, stays on the
-// disk, and a writer that goes on after it is read back exactly.
+// Replay of an overlay's map log: raw bytes, and well-formed logs with damage. Whatever is in the file, replay ends, stays on
+// the disk, and a writer that goes on after it is read back exactly.
 #include <cstdlib>
 
 #include "image/merge.h"
@@ -29,7 +29,8 @@ void write_plausible(FuzzInput& in, CrashFile& file) {
   uint64_t at = std::min<uint64_t>(header.records_offset, kMapLogRecordsStart + 4096);
   uint64_t sequence = header.first_sequence;
   while (!in.empty() && at < kMapLogRecordsStart + 16384) {
-    MapRecord record{.kind = static_cast<RecordKind>(1 + in.upto(4)), .sequence = in.rarely(30) ? in.number<uint64_t>() : sequence};
+    MapRecord record{.kind = static_cast<RecordKind>(1 + in.upto(4)),
+                     .sequence = in.rarely(30) ? in.number<uint64_t>() : sequence};
     record.first = in.rarely(20) ? in.number<uint64_t>() : in.upto(kBlocks);
     record.count = in.rarely(20) ? in.number<uint64_t>() : 1 + in.upto(600);
     check(write_all(file, at, encode_record(record)).has_value());

@@ -1,5 +1,5 @@
-// A hostile guest against the vsock device, with a host that reads, writes, closes, pauses and forks at any moment. The input is a
-// program: one byte says what happens next, the bytes behind it how.
+// A hostile guest against the vsock device, with a host that reads, writes, closes, pauses and forks at any moment. The input
+// is a program: one byte says what happens next, the bytes behind it how.
 #include <sys/socket.h>
 
 #include <cstdlib>
@@ -77,7 +77,10 @@ struct World {
       case 1: (void)!::recv(end.get(), bytes.data(), bytes.size(), MSG_DONTWAIT); break;
       case 2: ::shutdown(end.get(), SHUT_WR); break;
       case 3: ::shutdown(end.get(), SHUT_RD); break;
-      default: end.reset(); ends.erase(ends.begin() + (&end - ends.data())); break;
+      default:
+        end.reset();
+        ends.erase(ends.begin() + (&end - ends.data()));
+        break;
     }
   }
   // The rings and descriptors the guest may rewrite at any time.

@@ -141,31 +141,20 @@ void Agent::dispatch(Session& session, const abi::Request& r) {
     case abi::Request::kProcesses:
       *event.mutable_result()->mutable_processes() = processes_.list();
       return answer(session, std::move(event));
-    case abi::Request::kIdentify:
-      return identify(session, r.identify());
-    case abi::Request::kFreeze:
-      return freeze(session, r.freeze());
-    case abi::Request::kThaw:
-      return answer_status(session, freezer_.thaw());
-    case abi::Request::kShutdown:
-      return shut_down(session, r.shutdown());
-    case abi::Request::kExec:
-      return exec(session, r.exec());
-    case abi::Request::kAttach:
-      return attach(session, r.attach());
-    case abi::Request::kSignal:
-      return signal(session, r.signal());
-    case abi::Request::kWriteStdin:
-      return write_stdin(session, r.write_stdin());
-    case abi::Request::kResize:
-      return resize(session, r.resize());
-    case abi::Request::kFreezeFs:
-      return freeze_fs(session, r.freeze_fs());
+    case abi::Request::kIdentify: return identify(session, r.identify());
+    case abi::Request::kFreeze: return freeze(session, r.freeze());
+    case abi::Request::kThaw: return answer_status(session, freezer_.thaw());
+    case abi::Request::kShutdown: return shut_down(session, r.shutdown());
+    case abi::Request::kExec: return exec(session, r.exec());
+    case abi::Request::kAttach: return attach(session, r.attach());
+    case abi::Request::kSignal: return signal(session, r.signal());
+    case abi::Request::kWriteStdin: return write_stdin(session, r.write_stdin());
+    case abi::Request::kResize: return resize(session, r.resize());
+    case abi::Request::kFreezeFs: return freeze_fs(session, r.freeze_fs());
     case abi::Request::kThawFs:
       return fs_freezer_.thaw(
           [this, id = session.id](const Status& s) { answer_later(id, s ? success_event() : result_event(s.error())); });
-    case abi::Request::kSyncFs:
-      return run_disk_worker(session, sync_file_systems);
+    case abi::Request::kSyncFs: return run_disk_worker(session, sync_file_systems);
     case abi::Request::kDropCaches:
       if (!options_.owns_machine)
         return answer_status(session, fail(ErrorKind::kUnsupported, "this agent does not own a machine"));
@@ -177,10 +166,8 @@ void Agent::dispatch(Session& session, const abi::Request& r) {
     case abi::Request::kMkdir:
     case abi::Request::kMove:
     case abi::Request::kRemove:
-    case abi::Request::kPortConnect:
-      return run_worker(session, r);
-    case abi::Request::OP_NOT_SET:
-      break;
+    case abi::Request::kPortConnect: return run_worker(session, r);
+    case abi::Request::OP_NOT_SET: break;
   }
   answer_status(session, fail(ErrorKind::kUnsupported, "a request this agent does not know"));
 }

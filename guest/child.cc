@@ -3,10 +3,10 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -154,7 +154,8 @@ void reset_signals() {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  // By the system call: the C library refuses to touch signals 32 and 33, which it uses itself and which may be ignored by inheritance.
+  // By the system call: the C library refuses to touch signals 32 and 33, which it uses itself and which may be ignored by
+  // inheritance.
   struct {
     void* handler;
     unsigned long flags;

@@ -81,9 +81,7 @@ void Follow::on_input(const abi::Input& input) {
       if (input.signal() > 0 && input.signal() <= 64)
         (void)process_->signal(static_cast<int>(input.signal()), false).has_value();
       return;
-    case abi::Input::kResize:
-      (void)process_->resize(input.resize()).has_value();
-      return;
+    case abi::Input::kResize: (void)process_->resize(input.resize()).has_value(); return;
     case abi::Input::kData: {
       // Input for a command that reads no more is dropped, as a shell does with a pipe.
       if (!process_->write_stdin(input.data().bytes(), input.data().eof()) || process_->stdin_backlog() == 0) return;
@@ -93,8 +91,7 @@ void Follow::on_input(const abi::Input& input) {
       });
       return;
     }
-    case abi::Input::KIND_NOT_SET:
-      return;
+    case abi::Input::KIND_NOT_SET: return;
   }
 }
 

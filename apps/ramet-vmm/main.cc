@@ -15,8 +15,8 @@ namespace {
 
 using namespace ramet;
 
-// Guest RAM chooses its page sizes itself; with huge pages everywhere the monitor's own small heap would take 2 MiB steps. Kernels
-// before 6.18 cannot make that difference: there the administrator's `madvise` setting does.
+// Guest RAM chooses its page sizes itself; with huge pages everywhere the monitor's own small heap would take 2 MiB steps.
+// Kernels before 6.18 cannot make that difference: there the administrator's `madvise` setting does.
 void keep_own_memory_small() {
   constexpr unsigned long kThpDisableExceptAdvised = 1ul << 1;  // PR_THP_DISABLE_EXCEPT_ADVISED
   static_cast<void>(::prctl(PR_SET_THP_DISABLE, 1ul, kThpDisableExceptAdvised, 0ul, 0ul));
@@ -71,8 +71,10 @@ int main(int argc, char** argv) {
   bool probe = false, json = false;
   std::string device = "/dev/kvm";
   app.set_version_flag("--version", "ramet-vmm " RAMET_VERSION);
-  CLI::Option* const bootstrap_option = app.add_option("--bootstrap-fd", bootstrap_fd, "descriptor of the bootstrap socket")->check(CLI::NonNegativeNumber);
-  CLI::Option* const probe_option = app.add_flag("--probe-kvm", probe, "say whether this machine's KVM can run a normal kernel");
+  CLI::Option* const bootstrap_option =
+      app.add_option("--bootstrap-fd", bootstrap_fd, "descriptor of the bootstrap socket")->check(CLI::NonNegativeNumber);
+  CLI::Option* const probe_option =
+      app.add_flag("--probe-kvm", probe, "say whether this machine's KVM can run a normal kernel");
   app.add_flag("--json", json, "with --probe-kvm: one JSON object")->needs(probe_option);
   app.add_option("--device", device, "with --probe-kvm: the device")->needs(probe_option);
   probe_option->excludes(bootstrap_option);

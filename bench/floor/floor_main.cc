@@ -74,19 +74,13 @@ class Floor {
           vm_->answer(request.word);
           send(FloorReply{.event = FloorEvent::kAnswer, .word = run_to_input()});
           break;
-        case FloorOp::kFork:
-          fork_child();
-          break;
+        case FloorOp::kFork: fork_child(); break;
         case FloorOp::kEndChildren:
           end_children();
           send(FloorReply{.event = FloorEvent::kEnded});
           break;
-        case FloorOp::kDescend:
-          descend();
-          break;
-        case FloorOp::kRestart:
-          end_children();
-          _exit(kRestartCode);
+        case FloorOp::kDescend: descend(); break;
+        case FloorOp::kRestart: end_children(); _exit(kRestartCode);
       }
     }
   }

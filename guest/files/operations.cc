@@ -17,22 +17,14 @@ namespace {
 
 std::string user_of(const abi::Request& r) {
   switch (r.op_case()) {
-    case abi::Request::kRead:
-      return r.read().user();
-    case abi::Request::kWrite:
-      return r.write().user();
-    case abi::Request::kList:
-      return r.list().user();
-    case abi::Request::kStat:
-      return r.stat().user();
-    case abi::Request::kMkdir:
-      return r.mkdir().user();
-    case abi::Request::kMove:
-      return r.move().user();
-    case abi::Request::kRemove:
-      return r.remove().user();
-    default:
-      return "";
+    case abi::Request::kRead: return r.read().user();
+    case abi::Request::kWrite: return r.write().user();
+    case abi::Request::kList: return r.list().user();
+    case abi::Request::kStat: return r.stat().user();
+    case abi::Request::kMkdir: return r.mkdir().user();
+    case abi::Request::kMove: return r.move().user();
+    case abi::Request::kRemove: return r.remove().user();
+    default: return "";
   }
 }
 
@@ -40,22 +32,14 @@ Status run(const abi::Request& r, Channel& channel, abi::Event& answer) {
   TRY_ASSIGN(const User user, find_user(user_of(r)));
   TRY(become(user));
   switch (r.op_case()) {
-    case abi::Request::kRead:
-      return read_file_to(r.read(), channel, answer);
-    case abi::Request::kWrite:
-      return write_file_from(r.write(), channel, answer);
-    case abi::Request::kList:
-      return list_directory(r.list(), channel);
-    case abi::Request::kStat:
-      return stat_file(r.stat(), answer);
-    case abi::Request::kMkdir:
-      return make_directory(r.mkdir());
-    case abi::Request::kMove:
-      return move_file(r.move());
-    case abi::Request::kRemove:
-      return remove_file(r.remove());
-    default:
-      return fail(ErrorKind::kInternal, "not a file operation");
+    case abi::Request::kRead: return read_file_to(r.read(), channel, answer);
+    case abi::Request::kWrite: return write_file_from(r.write(), channel, answer);
+    case abi::Request::kList: return list_directory(r.list(), channel);
+    case abi::Request::kStat: return stat_file(r.stat(), answer);
+    case abi::Request::kMkdir: return make_directory(r.mkdir());
+    case abi::Request::kMove: return move_file(r.move());
+    case abi::Request::kRemove: return remove_file(r.remove());
+    default: return fail(ErrorKind::kInternal, "not a file operation");
   }
 }
 

@@ -57,15 +57,9 @@ std::string ExecEventEncoder::encode(const host::ExecEvent& event) {
   using Kind = host::ExecEvent::Kind;
   std::string lines;
   switch (event.kind) {
-    case Kind::kStarted:
-      add_line(lines, json::object{{"type", "started"}, {"pid", event.pid}});
-      break;
-    case Kind::kStdout:
-      add_output(lines, "stdout", stdout_, event);
-      break;
-    case Kind::kStderr:
-      add_output(lines, "stderr", stderr_, event);
-      break;
+    case Kind::kStarted: add_line(lines, json::object{{"type", "started"}, {"pid", event.pid}}); break;
+    case Kind::kStdout: add_output(lines, "stdout", stdout_, event); break;
+    case Kind::kStderr: add_output(lines, "stderr", stderr_, event); break;
     case Kind::kExit: {
       flush(lines, "stdout", stdout_);
       flush(lines, "stderr", stderr_);
@@ -74,9 +68,7 @@ std::string ExecEventEncoder::encode(const host::ExecEvent& event) {
       add_line(lines, o);
       break;
     }
-    case Kind::kDetached:
-      add_line(lines, json::object{{"type", "detached"}});
-      break;
+    case Kind::kDetached: add_line(lines, json::object{{"type", "detached"}}); break;
   }
   return lines;
 }

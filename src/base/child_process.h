@@ -15,12 +15,15 @@
 namespace ramet {
 
 struct SpawnOptions {
-  std::vector<std::string> argv;                  // argv[0] is the path of the program
-  struct KeepFd { int fd; int as; };
-  std::vector<KeepFd> keep_fds;                   // borrowed; everything else is close-on-exec
+  std::vector<std::string> argv;  // argv[0] is the path of the program
+  struct KeepFd {
+    int fd;
+    int as;
+  };
+  std::vector<KeepFd> keep_fds;  // borrowed; everything else is close-on-exec
   std::optional<int> stdin_fd, stdout_fd, stderr_fd;
-  std::optional<std::vector<std::string>> env;    // inherited when absent
-  bool new_session = true;                        // own session: no signal of our terminal reaches it
+  std::optional<std::vector<std::string>> env;  // inherited when absent
+  bool new_session = true;                      // own session: no signal of our terminal reaches it
 };
 
 class ChildProcess {

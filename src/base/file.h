@@ -35,10 +35,14 @@ Status sync_directory(const std::string& path);
 Status make_directories(const std::string& path, mode_t mode = 0755);
 
 Result<UniqueFd> make_memfd(const char* name, uint64_t size_bytes);
-struct SocketPair { UniqueFd a, b; };
+struct SocketPair {
+  UniqueFd a, b;
+};
 // socketpair(AF_UNIX, type | SOCK_CLOEXEC).
 Result<SocketPair> make_socket_pair(int type);
-struct Pipe { UniqueFd read_end, write_end; };
+struct Pipe {
+  UniqueFd read_end, write_end;
+};
 Result<Pipe> make_pipe();
 Status set_nonblocking(int fd, bool on);
 

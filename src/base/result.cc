@@ -44,32 +44,52 @@ ErrorKind kind_from_name(std::string_view name) {
 
 ErrorKind kind_of_errno(int err) {
   switch (err) {
-    case EINVAL: case ENAMETOOLONG: case E2BIG: case ERANGE: case EDOM: case EILSEQ: case ENOTDIR: case EISDIR: case EFBIG:
-      return ErrorKind::kInvalid;
-    case ENOENT: case ESRCH: case ENXIO: case ENODEV:
-      return ErrorKind::kNotFound;
-    case EEXIST: case EADDRINUSE:
-      return ErrorKind::kExists;
-    case EBUSY: case ENOTEMPTY: case ETXTBSY: case EALREADY: case EISCONN:
-      return ErrorKind::kConflict;
-    case ENOSPC: case EDQUOT: case EMFILE: case ENFILE:
-      return ErrorKind::kNoSpace;
-    case ENOMEM:
-      return ErrorKind::kNoMemory;
-    case EPERM: case EACCES: case EROFS:
-      return ErrorKind::kPermission;
-    case ETIMEDOUT: case EAGAIN: case ETIME:
-      return ErrorKind::kTimeout;
-    case ECONNREFUSED: case ECONNRESET: case EPIPE: case ENOTCONN: case ECONNABORTED: case ENETUNREACH: case EHOSTUNREACH:
-      return ErrorKind::kUnavailable;
-    case ENOSYS: case EOPNOTSUPP: case ENOTTY:
-      return ErrorKind::kUnsupported;
-    case ECANCELED: case EINTR:
-      return ErrorKind::kCancelled;
-    case EBADMSG: case EUCLEAN:
-      return ErrorKind::kCorrupt;
-    default:
-      return ErrorKind::kIo;
+    case EINVAL:
+    case ENAMETOOLONG:
+    case E2BIG:
+    case ERANGE:
+    case EDOM:
+    case EILSEQ:
+    case ENOTDIR:
+    case EISDIR:
+    case EFBIG: return ErrorKind::kInvalid;
+    case ENOENT:
+    case ESRCH:
+    case ENXIO:
+    case ENODEV: return ErrorKind::kNotFound;
+    case EEXIST:
+    case EADDRINUSE: return ErrorKind::kExists;
+    case EBUSY:
+    case ENOTEMPTY:
+    case ETXTBSY:
+    case EALREADY:
+    case EISCONN: return ErrorKind::kConflict;
+    case ENOSPC:
+    case EDQUOT:
+    case EMFILE:
+    case ENFILE: return ErrorKind::kNoSpace;
+    case ENOMEM: return ErrorKind::kNoMemory;
+    case EPERM:
+    case EACCES:
+    case EROFS: return ErrorKind::kPermission;
+    case ETIMEDOUT:
+    case EAGAIN:
+    case ETIME: return ErrorKind::kTimeout;
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case EPIPE:
+    case ENOTCONN:
+    case ECONNABORTED:
+    case ENETUNREACH:
+    case EHOSTUNREACH: return ErrorKind::kUnavailable;
+    case ENOSYS:
+    case EOPNOTSUPP:
+    case ENOTTY: return ErrorKind::kUnsupported;
+    case ECANCELED:
+    case EINTR: return ErrorKind::kCancelled;
+    case EBADMSG:
+    case EUCLEAN: return ErrorKind::kCorrupt;
+    default: return ErrorKind::kIo;
   }
 }
 

@@ -12,21 +12,21 @@
 namespace ramet {
 
 enum class ErrorKind {
-  kInvalid,      // the request or input is malformed or breaks a limit
+  kInvalid,  // the request or input is malformed or breaks a limit
   kNotFound,
   kExists,
-  kConflict,     // not possible in the present state
-  kNoSpace,      // disk, memory or quota of the host is used up
+  kConflict,  // not possible in the present state
+  kNoSpace,   // disk, memory or quota of the host is used up
   kNoMemory,
   kPermission,
   kTimeout,
   kUnavailable,  // a peer is gone or the facility is missing on this machine
   kUnsupported,
-  kCorrupt,      // stored or received bytes contradict themselves
+  kCorrupt,  // stored or received bytes contradict themselves
   kIo,
   kCancelled,
-  kNotQuiescent, // the guest could not be brought to a standstill in time
-  kInternal,     // a bug of ours
+  kNotQuiescent,  // the guest could not be brought to a standstill in time
+  kInternal,      // a bug of ours
 };
 
 // The stable snake_case word for a kind, as used in JSON, logs and metrics.
@@ -75,16 +75,16 @@ tl::unexpected<Error> fail_errno(std::string_view what, int err);
 #define RAMET_CONCAT(a, b) RAMET_CONCAT_(a, b)
 
 // TRY(expr): returns the error of a Status (or Result) from the enclosing function.
-#define TRY(expr)                                                             \
-  do {                                                                        \
-    auto ramet_try_ = (expr);                                                 \
+#define TRY(expr)                                                                          \
+  do {                                                                                     \
+    auto ramet_try_ = (expr);                                                              \
     if (!ramet_try_) return tl::unexpected<::ramet::Error>(std::move(ramet_try_).error()); \
   } while (0)
 
 // TRY_ASSIGN(lhs, expr): lhs = value, or returns the error.
-#define TRY_ASSIGN(lhs, expr)                                                 \
-  auto RAMET_CONCAT(ramet_try_, __LINE__) = (expr);                           \
-  if (!RAMET_CONCAT(ramet_try_, __LINE__))                                    \
+#define TRY_ASSIGN(lhs, expr)                                                                     \
+  auto RAMET_CONCAT(ramet_try_, __LINE__) = (expr);                                               \
+  if (!RAMET_CONCAT(ramet_try_, __LINE__))                                                        \
     return tl::unexpected<::ramet::Error>(std::move(RAMET_CONCAT(ramet_try_, __LINE__)).error()); \
   lhs = std::move(*RAMET_CONCAT(ramet_try_, __LINE__))
 

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include <cerrno>
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 namespace ramet {
@@ -40,8 +40,8 @@ Status wait_for(int fd, short events, Deadline deadline) {
 
 Status send_message(int socket, std::span<const std::byte> bytes, std::span<const int> fds, Deadline deadline) {
   if (fds.size() > kMaxFdsPerMessage)
-    return fail(ErrorKind::kInvalid, std::to_string(fds.size()) + " descriptors in one message, the limit is " +
-                                         std::to_string(kMaxFdsPerMessage));
+    return fail(ErrorKind::kInvalid,
+                std::to_string(fds.size()) + " descriptors in one message, the limit is " + std::to_string(kMaxFdsPerMessage));
   alignas(cmsghdr) char control[kControlBytes] = {};
   iovec iov{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr m{};
@@ -74,8 +74,8 @@ Result<Received> receive_message(int socket, size_t max_bytes, Deadline deadline
   msghdr m{};
   ssize_t n;
   for (;;) {
-    // Room for what is there, not for the longest: in a process that has just forked every fresh page is a fault. A stream's length
-    // is not told (0).
+    // Room for what is there, not for the longest: in a process that has just forked every fresh page is a fault. A stream's
+    // length is not told (0).
     const ssize_t waiting = ::recv(socket, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
     out.bytes.resize(waiting > 0 ? std::min(static_cast<size_t>(waiting), max_bytes) : max_bytes);
     iovec iov{out.bytes.data(), out.bytes.size()};
@@ -137,7 +137,8 @@ Result<UniqueFd> connect_unix(const std::string& path, int type) {
   TRY_ASSIGN(const sockaddr_un address, unix_address(path));
   UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
   if (!fd) return fail_errno("create socket");
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) < 0) return fail_errno("connect " + path);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) < 0)
+    return fail_errno("connect " + path);
   return fd;
 }
 

@@ -76,25 +76,16 @@ std::vector<std::string> complete(const CommandShape& root, const std::vector<st
     if (c.name.starts_with(current)) out.push_back(c.name);
   using Argument = CommandShape::Argument;
   switch (at->argument) {
-    case Argument::kNone:
-      break;
-    case Argument::kSandbox:
-      add_matching(out, sources.sandboxes(), current);
-      break;
-    case Argument::kTemplate:
-      add_matching(out, sources.templates(), current);
-      break;
-    case Argument::kFile:
-      out.push_back("@files");
-      break;
+    case Argument::kNone: break;
+    case Argument::kSandbox: add_matching(out, sources.sandboxes(), current); break;
+    case Argument::kTemplate: add_matching(out, sources.templates(), current); break;
+    case Argument::kFile: out.push_back("@files"); break;
     case Argument::kSandboxOrFile:
       for (const std::string& id : sources.sandboxes())
         if ((id + ":").starts_with(current)) out.push_back(id + ":");
       out.push_back("@files");
       break;
-    case Argument::kShell:
-      add_matching(out, {"bash", "zsh", "fish"}, current);
-      break;
+    case Argument::kShell: add_matching(out, {"bash", "zsh", "fish"}, current); break;
   }
   return out;
 }

@@ -80,12 +80,9 @@ Finding check_server(Session& session) {
 
 const char* level_name(Level level) {
   switch (level) {
-    case Level::kOk:
-      return "ok";
-    case Level::kWarn:
-      return "warn";
-    case Level::kFail:
-      return "fail";
+    case Level::kOk: return "ok";
+    case Level::kWarn: return "warn";
+    case Level::kFail: return "fail";
   }
   return "fail";
 }

@@ -26,31 +26,21 @@ std::span<const ExitRow> exit_rows() { return kRows; }
 
 int exit_status(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kInvalid:
-      return kExitUsage;
-    case ErrorKind::kNotFound:
-      return 3;
+    case ErrorKind::kInvalid: return kExitUsage;
+    case ErrorKind::kNotFound: return 3;
     case ErrorKind::kExists:
     case ErrorKind::kConflict:
-    case ErrorKind::kNotQuiescent:
-      return 4;
+    case ErrorKind::kNotQuiescent: return 4;
     case ErrorKind::kNoSpace:
-    case ErrorKind::kNoMemory:
-      return 5;
-    case ErrorKind::kUnavailable:
-      return 6;
-    case ErrorKind::kTimeout:
-      return 7;
-    case ErrorKind::kUnsupported:
-      return 8;
-    case ErrorKind::kPermission:
-      return 9;
-    case ErrorKind::kCancelled:
-      return kExitInterrupted;
+    case ErrorKind::kNoMemory: return 5;
+    case ErrorKind::kUnavailable: return 6;
+    case ErrorKind::kTimeout: return 7;
+    case ErrorKind::kUnsupported: return 8;
+    case ErrorKind::kPermission: return 9;
+    case ErrorKind::kCancelled: return kExitInterrupted;
     case ErrorKind::kCorrupt:
     case ErrorKind::kIo:
-    case ErrorKind::kInternal:
-      return 1;
+    case ErrorKind::kInternal: return 1;
   }
   return 1;
 }

@@ -90,7 +90,7 @@ Result<UniqueFd> connect_to(const Endpoint& endpoint) {
 struct HttpStream::Impl {
   asio::io_context context;
   asio::generic::stream_protocol::socket socket{context};
-  int fd = -1;  // the socket's, for abort()
+  int fd = -1;                           // the socket's, for abort()
   Impl() { buffer.reserve(64 * 1024); }  // Beast reads what fits: 512 bytes at a time if it may choose
   boost::beast::flat_buffer buffer{256 * 1024};
   http::response_parser<http::buffer_body> parser;

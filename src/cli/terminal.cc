@@ -21,21 +21,11 @@ std::string painted(std::string_view text, Colour colour, bool on) {
   if (!on) return std::string(text);
   const char* start = "";
   switch (colour) {
-    case Colour::kBold:
-      start = "\033[1m";
-      break;
-    case Colour::kDim:
-      start = "\033[2m";
-      break;
-    case Colour::kRed:
-      start = "\033[31m";
-      break;
-    case Colour::kGreen:
-      start = "\033[32m";
-      break;
-    case Colour::kYellow:
-      start = "\033[33m";
-      break;
+    case Colour::kBold: start = "\033[1m"; break;
+    case Colour::kDim: start = "\033[2m"; break;
+    case Colour::kRed: start = "\033[31m"; break;
+    case Colour::kGreen: start = "\033[32m"; break;
+    case Colour::kYellow: start = "\033[33m"; break;
   }
   return std::string(start) + std::string(text) + "\033[0m";
 }

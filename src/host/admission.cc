@@ -47,8 +47,9 @@ Result<Admission::Reservation> Admission::reserve(uint64_t memory_bytes, uint64_
   Reservation mine(&reserved_, memory_bytes);
   const uint64_t available = read_memory_info().available_bytes;
   if (available < promised + memory_bytes + limits_.memory_reserve_bytes)
-    return fail(ErrorKind::kNoMemory, mib(available) + " of memory are available, " + mib(memory_bytes) + " are needed, " + mib(promised) +
-                                          " are promised to others and " + mib(limits_.memory_reserve_bytes) + " are kept in reserve");
+    return fail(ErrorKind::kNoMemory, mib(available) + " of memory are available, " + mib(memory_bytes) + " are needed, " +
+                                          mib(promised) + " are promised to others and " + mib(limits_.memory_reserve_bytes) +
+                                          " are kept in reserve");
   return mine;
 }
 
@@ -57,9 +58,10 @@ Status Admission::check_family(pid_t parent, uint32_t children, uint64_t used_by
   const uint64_t own = anonymous_bytes(parent);
   const uint64_t needed = own + own / 4 + children * kMachineOverheadBytes + kFamilySlackBytes;
   if (used_bytes + needed <= memory_max_bytes) return {};
-  return tl::unexpected<Error>(Error(ErrorKind::kNoMemory, "the family uses " + mib(used_bytes) + " of its " + mib(memory_max_bytes) +
-                                                               ", a fork into " + std::to_string(children) + " may need " + mib(needed) + " more")
-                                   .with_hint("remove branches that are not needed, or start the daemon with a larger --family-memory-factor"));
+  return tl::unexpected<Error>(
+      Error(ErrorKind::kNoMemory, "the family uses " + mib(used_bytes) + " of its " + mib(memory_max_bytes) + ", a fork into " +
+                                      std::to_string(children) + " may need " + mib(needed) + " more")
+          .with_hint("remove branches that are not needed, or start the daemon with a larger --family-memory-factor"));
 }
 
 }  // namespace ramet::host

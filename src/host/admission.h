@@ -1,9 +1,8 @@
 // host/admission.h - is there room for one more? Says no with the numbers instead of letting the kernel say it later.
 // Host: MemAvailable less what is promised to operations under way less the reserve; free bytes of the state's file system.
-// Family: what it uses now plus a full copy of the parent's own pages must fit its memory.max: after a fork the parent may rewrite
-// all of them while the old ones live on in its children, and must not be killed for it. (Reserving a copy per child as well would
-// refuse what forks are for: many branches that change little.)
-// Not here: enforcing (cgroup.h). Thread: any.
+// Family: what it uses now plus a full copy of the parent's own pages must fit its memory.max: after a fork the parent may
+// rewrite all of them while the old ones live on in its children, and must not be killed for it. (Reserving a copy per child as
+// well would refuse what forks are for: many branches that change little.) Not here: enforcing (cgroup.h). Thread: any.
 #pragma once
 
 #include <sys/types.h>
@@ -66,7 +65,8 @@ uint64_t anonymous_bytes(pid_t pid);
 
 // What a machine costs at least beyond its pages: process, page tables, KVM.
 inline constexpr uint64_t kMachineOverheadBytes = 8u << 20;
-// What a guest uses of its RAM at the least to boot: the kernel's descriptors of all its pages (64 bytes for 4 KiB), and 64 MiB.
+// What a guest uses of its RAM at the least to boot: the kernel's descriptors of all its pages (64 bytes for 4 KiB), and 64
+// MiB.
 constexpr uint64_t boot_bytes(uint64_t ram_bytes) { return ram_bytes / 64 + (64u << 20); }
 // Page tables of both sides, slab and page cache under writeback that grow while the parent rewrites.
 inline constexpr uint64_t kFamilySlackBytes = 32u << 20;

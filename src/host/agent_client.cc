@@ -71,7 +71,8 @@ Status AgentChannel::send_frame(const Message& message, Deadline deadline) {
   while (done < frame.size()) {
     if (cancelled_) return fail(ErrorKind::kCancelled, "cancelled by the caller");
     const ssize_t n = ::send(stream_.get(), frame.data() + done, frame.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0) done += static_cast<size_t>(n);
+    if (n > 0)
+      done += static_cast<size_t>(n);
     else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       const Status ready = wait_for(stream_.get(), POLLOUT, deadline);
       if (!ready) {
@@ -95,13 +96,15 @@ Result<abi::Event> AgentChannel::receive(Deadline deadline) {
       abi::Event event;
       if (!event.ParseFromArray(bytes->data(), static_cast<int>(bytes->size()))) {
         cancel();
-        return fail(ErrorKind::kCorrupt, "the guest's agent sent " + std::to_string(bytes->size()) + " bytes that are no event");
+        return fail(ErrorKind::kCorrupt,
+                    "the guest's agent sent " + std::to_string(bytes->size()) + " bytes that are no event");
       }
       return event;
     }
     if (buffer_.too_long()) {
       cancel();
-      return fail(ErrorKind::kCorrupt, "the guest's agent announced a frame over " + std::to_string(abi::kMaxFrameBytes) + " bytes");
+      return fail(ErrorKind::kCorrupt,
+                  "the guest's agent announced a frame over " + std::to_string(abi::kMaxFrameBytes) + " bytes");
     }
     char chunk[16 << 10];
     const ssize_t n = ::recv(stream_.get(), chunk, sizeof chunk, MSG_DONTWAIT);

@@ -1,7 +1,8 @@
-// host/agent_client.h - one operation of the agent inside a guest, over a byte stream that the monitor opened (abi/agent.proto).
-// The guest is hostile: whatever arrives is bounded by the frame limit, has to parse, and can at worst make the call fail.
-// AgentChannel is the framed stream of one operation; the functions below it are the operations that answer at once.
-// Thread: AgentChannel: one receiver, one sender, cancel() from anywhere. Owner: the caller. Not here: reaching the guest.
+// host/agent_client.h - one operation of the agent inside a guest, over a byte stream that the monitor opened
+// (abi/agent.proto). The guest is hostile: whatever arrives is bounded by the frame limit, has to parse, and can at worst make
+// the call fail. AgentChannel is the framed stream of one operation; the functions below it are the operations that answer at
+// once. Thread: AgentChannel: one receiver, one sender, cancel() from anywhere. Owner: the caller. Not here: reaching the
+// guest.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// Framing and streams against an agent of our own making (hostile ones too), and against the real ramet-guest when it was built.
+// Framing and streams against an agent of our own making (hostile ones too), and against the real ramet-guest when it was
+// built.
 #include "host/agent_client.h"
 
 #include <gtest/gtest.h>

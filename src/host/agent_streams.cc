@@ -232,7 +232,8 @@ Result<std::unique_ptr<ExecStream>> start_exec(UniqueFd stream, const ExecOption
   return s;
 }
 
-Result<std::unique_ptr<ExecStream>> start_attach(UniqueFd stream, uint32_t pid, uint64_t out, uint64_t err, AgentPatience patience) {
+Result<std::unique_ptr<ExecStream>> start_attach(UniqueFd stream, uint32_t pid, uint64_t out, uint64_t err,
+                                                 AgentPatience patience) {
   abi::Request request;
   abi::Attach& a = *request.mutable_attach();
   a.set_pid(pid);
@@ -243,7 +244,8 @@ Result<std::unique_ptr<ExecStream>> start_attach(UniqueFd stream, uint32_t pid, 
   return s;
 }
 
-Result<std::unique_ptr<FileReader>> start_read(UniqueFd stream, const std::string& path, const ReadOptions& o, AgentPatience patience) {
+Result<std::unique_ptr<FileReader>> start_read(UniqueFd stream, const std::string& path, const ReadOptions& o,
+                                               AgentPatience patience) {
   abi::Request request;
   abi::ReadFile& r = *request.mutable_read();
   r.set_path(path);
@@ -255,7 +257,8 @@ Result<std::unique_ptr<FileReader>> start_read(UniqueFd stream, const std::strin
   return s;
 }
 
-Result<std::unique_ptr<FileWriter>> start_write(UniqueFd stream, const std::string& path, const WriteOptions& o, AgentPatience patience) {
+Result<std::unique_ptr<FileWriter>> start_write(UniqueFd stream, const std::string& path, const WriteOptions& o,
+                                                AgentPatience patience) {
   abi::Request request;
   abi::WriteFile& w = *request.mutable_write();
   w.set_path(path);

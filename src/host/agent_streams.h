@@ -13,10 +13,13 @@ namespace ramet::host {
 using AgentPatience = Milliseconds;
 
 Result<std::unique_ptr<ExecStream>> start_exec(UniqueFd stream, const ExecOptions& options, AgentPatience patience);
-Result<std::unique_ptr<ExecStream>> start_attach(UniqueFd stream, uint32_t pid, uint64_t stdout_offset, uint64_t stderr_offset, AgentPatience patience);
+Result<std::unique_ptr<ExecStream>> start_attach(UniqueFd stream, uint32_t pid, uint64_t stdout_offset, uint64_t stderr_offset,
+                                                 AgentPatience patience);
 // The first piece was read already: a missing file fails here.
-Result<std::unique_ptr<FileReader>> start_read(UniqueFd stream, const std::string& path, const ReadOptions& options, AgentPatience patience);
-Result<std::unique_ptr<FileWriter>> start_write(UniqueFd stream, const std::string& path, const WriteOptions& options, AgentPatience patience);
+Result<std::unique_ptr<FileReader>> start_read(UniqueFd stream, const std::string& path, const ReadOptions& options,
+                                               AgentPatience patience);
+Result<std::unique_ptr<FileWriter>> start_write(UniqueFd stream, const std::string& path, const WriteOptions& options,
+                                                AgentPatience patience);
 
 FileInfo file_info_of(const abi::FileInfo& info);
 // Errors: kInvalid (not absolute, empty, longer than 4096 bytes, or with a NUL).

@@ -14,7 +14,8 @@ constexpr uint32_t kWaitGenerationMs = 2000;
 
 Status join(const Context& c, Birth& b, UniqueFd pidfd, Deadline deadline) {
   b.bootstrap.theirs.reset();  // the child has its own: a dead one must read as a hang-up
-  TRY_ASSIGN(b.machine, Machine::join_child(c.machine_options(b.row.info.id), b.bootstrap.ours.get(), std::move(pidfd), deadline));
+  TRY_ASSIGN(b.machine,
+             Machine::join_child(c.machine_options(b.row.info.id), b.bootstrap.ours.get(), std::move(pidfd), deadline));
   return {};
 }
 
@@ -22,7 +23,8 @@ Status join(const Context& c, Birth& b, UniqueFd pidfd, Deadline deadline) {
 Result<UniqueFd> reach_agent(Machine& machine, Deadline deadline) {
   for (;;) {
     Result<UniqueFd> stream = machine.agent_stream(deadline);
-    if (stream || (stream.error().kind() != ErrorKind::kUnavailable && stream.error().kind() != ErrorKind::kConflict)) return stream;
+    if (stream || (stream.error().kind() != ErrorKind::kUnavailable && stream.error().kind() != ErrorKind::kConflict))
+      return stream;
     if (!machine.alive()) return fail(ErrorKind::kUnavailable, "the new machine ended: " + machine.end()->reason);
     if (MonotonicClock::now() >= deadline) return stream;
     std::this_thread::sleep_for(Milliseconds(10));
@@ -46,8 +48,8 @@ Status identify(const Context& c, Birth& b, ForkStrictness strictness, Deadline 
   TRY_ASSIGN(const abi::Result result, channel.receive_result(deadline));
   TRY(check_result(result));
   if (result.identified().took_us() > 500'000)
-    log_info(b.row.info.id + ": its agent took " + std::to_string(result.identified().took_us() / 1000) + " ms to take its identity, new generation " +
-             (result.identified().vmgenid_seen() ? "seen" : "not seen"));
+    log_info(b.row.info.id + ": its agent took " + std::to_string(result.identified().took_us() / 1000) +
+             " ms to take its identity, new generation " + (result.identified().vmgenid_seen() ? "seen" : "not seen"));
   if (!result.has_identified() || !result.identified().crng_reseeded())
     return fail(ErrorKind::kInternal, "the agent did not confirm that its random numbers are fresh");
   return {};
@@ -95,8 +97,10 @@ void finish_birth(const Context& c, Birth& b, UniqueFd pidfd, ForkStrictness str
     b.row.info.timing.total_ms = ms_between(b.requested_at_ns, now);
     b.ready_ms = b.row.info.timing.total_ms;
   }
-  if (!done) b.error = done.error();
-  else crash_point(create ? "create.identified" : "fork.identified");
+  if (!done)
+    b.error = done.error();
+  else
+    crash_point(create ? "create.identified" : "fork.identified");
 }
 
 void undo_birth(const Context& c, Birth& b) {

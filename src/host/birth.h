@@ -20,12 +20,12 @@ namespace ramet::host {
 
 struct Birth {
   MachineRow row;
-  std::string overlay;              // its writable one
+  std::string overlay;  // its writable one
   MachineFiles files;
   BootstrapPair bootstrap;
   std::shared_ptr<Machine> machine;
   std::optional<Error> error;
-  int64_t requested_at_ns = 0;      // CLOCK_MONOTONIC, when the caller's request began
+  int64_t requested_at_ns = 0;  // CLOCK_MONOTONIC, when the caller's request began
   int64_t fork_requested_at_ns = 0;
   double ready_ms = 0;
 };

@@ -62,7 +62,8 @@ std::vector<std::string> subdirectories(const std::string& path) {
 void enable_controllers(const std::string& dir) {
   const std::vector<std::string> offered = words(dir + "/cgroup.controllers");
   for (const char* c : kWanted)
-    if (std::find(offered.begin(), offered.end(), c) != offered.end()) (void)write_control(dir + "/cgroup.subtree_control", std::string("+") + c);
+    if (std::find(offered.begin(), offered.end(), c) != offered.end())
+      (void)write_control(dir + "/cgroup.subtree_control", std::string("+") + c);
 }
 
 std::optional<uint64_t> number_in(const std::string& path) {
@@ -104,7 +105,8 @@ Status CgroupTree::make_family(const std::string& family, const FamilyLimits& li
   TRY(make_dir(dir));
   enable_controllers(dir);
   // Set once: an operator may have changed it since.
-  if (has("memory") && limits.memory_max_bytes != 0 && !family_memory_max(family)) TRY(write_control(dir + "/memory.max", std::to_string(limits.memory_max_bytes)));
+  if (has("memory") && limits.memory_max_bytes != 0 && !family_memory_max(family))
+    TRY(write_control(dir + "/memory.max", std::to_string(limits.memory_max_bytes)));
   return {};
 }
 

@@ -21,7 +21,7 @@ struct FamilyLimits {
 };
 struct LeafLimits {
   uint32_t cpu_weight = 100;
-  uint32_t pids_max = 4096;       // threads; forked children start in the leaf of their parent
+  uint32_t pids_max = 4096;  // threads; forked children start in the leaf of their parent
 };
 
 class CgroupTree {
@@ -52,7 +52,9 @@ class CgroupTree {
 
  private:
   std::string family_dir(const std::string& family) const { return slice_ + "/" + family; }
-  std::string leaf_dir(const std::string& family, const std::string& machine) const { return family_dir(family) + "/" + machine; }
+  std::string leaf_dir(const std::string& family, const std::string& machine) const {
+    return family_dir(family) + "/" + machine;
+  }
   bool has(std::string_view controller) const;
 
   std::string slice_;                     // empty: no v2 here

@@ -4,7 +4,8 @@
 
 namespace ramet::host {
 
-void dismantle(const Context& context, const std::string& id, const std::string& family, const std::shared_ptr<Machine>& machine) {
+void dismantle(const Context& context, const std::string& id, const std::string& family,
+               const std::shared_ptr<Machine>& machine) {
   if (machine) {
     machine->kill();
     if (!machine->wait_end(deadline_after(Milliseconds(10'000)))) log_warn(id + ": its process does not end");

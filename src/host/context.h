@@ -43,6 +43,7 @@ struct Context {
 };
 
 // Ends a machine for good: process, files, cgroup, row. `machine` may be null (then by what the registry remembers).
-void dismantle(const Context& context, const std::string& id, const std::string& family, const std::shared_ptr<Machine>& machine);
+void dismantle(const Context& context, const std::string& id, const std::string& family,
+               const std::shared_ptr<Machine>& machine);
 
 }  // namespace ramet::host

@@ -3,10 +3,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cassert>
-#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -14,12 +14,11 @@ namespace ramet::host {
 namespace {
 
 constexpr std::array<std::string_view, 27> kPoints = {
-    "boot.journalled",    "boot.files",         "boot.started",       "boot.agent_ready",  "boot.captured",    "boot.sealed",
-    "zygote.journalled",  "zygote.started",     "zygote.committed",
-    "create.journalled",  "create.files",       "create.requested",   "create.committed",  "create.identified", "create.running",
-    "fork.journalled",    "fork.files",         "fork.frozen",        "fork.forked",       "fork.chain",
-    "fork.committed",     "fork.identified",    "fork.running",
-    "remove.marked",      "remove.killed",      "remove.files",       "remove.row",
+    "boot.journalled",   "boot.files",        "boot.started",     "boot.agent_ready",  "boot.captured", "boot.sealed",
+    "zygote.journalled", "zygote.started",    "zygote.committed", "create.journalled", "create.files",  "create.requested",
+    "create.committed",  "create.identified", "create.running",   "fork.journalled",   "fork.files",    "fork.frozen",
+    "fork.forked",       "fork.chain",        "fork.committed",   "fork.identified",   "fork.running",  "remove.marked",
+    "remove.killed",     "remove.files",      "remove.row",
 };
 
 struct Wanted {

@@ -22,27 +22,27 @@ namespace ramet::host {
 enum class AgentUse { kRequired, kNone };
 
 struct HostOptions {
-  std::string state_dir;                    // database, templates, overlays
-  std::string runtime_dir;                  // sockets; made 0700
-  std::string vmm_program;                  // path of ramet-vmm
+  std::string state_dir;    // database, templates, overlays
+  std::string runtime_dir;  // sockets; made 0700
+  std::string vmm_program;  // path of ramet-vmm
   std::string version = "0";
   std::string kvm_device = "/dev/kvm";
   std::string cgroup_root = "/sys/fs/cgroup";
-  uint32_t max_fork_children = 10;          // up to 100
+  uint32_t max_fork_children = 10;  // up to 100
   uint32_t max_sandboxes = 2000;
   uint32_t max_depth = 1000;
-  uint64_t default_ttl_seconds = 0;         // 0: never
-  double family_memory_factor = 4.0;        // memory.max of a family = factor x RAM of the template + 256 MiB; 0: no limit
-  uint64_t memory_reserve_mib = 256;        // admission never goes below this much MemAvailable
-  uint64_t disk_reserve_mib = 256;          // nor below this much free space for the state
+  uint64_t default_ttl_seconds = 0;   // 0: never
+  double family_memory_factor = 4.0;  // memory.max of a family = factor x RAM of the template + 256 MiB; 0: no limit
+  uint64_t memory_reserve_mib = 256;  // admission never goes below this much MemAvailable
+  uint64_t disk_reserve_mib = 256;    // nor below this much free space for the state
   uint64_t console_limit_bytes = 1 << 20;
-  Milliseconds boot_deadline{180'000};      // template: process start to agent ready
-  Milliseconds agent_deadline{15'000};      // a short operation of the agent
-  Milliseconds child_deadline{30'000};      // a new child: start to identity confirmed
+  Milliseconds boot_deadline{180'000};  // template: process start to agent ready
+  Milliseconds agent_deadline{15'000};  // a short operation of the agent
+  Milliseconds child_deadline{30'000};  // a new child: start to identity confirmed
   Milliseconds freeze_deadline{500};
-  uint32_t longest_overlay_chain = 16;      // frozen overlays of one sandbox; past it they are merged in the background
+  uint32_t longest_overlay_chain = 16;  // frozen overlays of one sandbox; past it they are merged in the background
   AgentUse agent = AgentUse::kRequired;
-  std::vector<std::string> eager_templates; // booted at start instead of at the first create; "*" = all
+  std::vector<std::string> eager_templates;  // booted at start instead of at the first create; "*" = all
 };
 
 class Host {
@@ -53,9 +53,10 @@ class Host {
   virtual ~Host() = default;
 
   // ---- sandboxes ----
-  // Errors: kNotFound (template), kInvalid, kNoMemory, kNoSpace (with the numbers), kUnavailable (KVM, boot; with console tail).
+  // Errors: kNotFound (template), kInvalid, kNoMemory, kNoSpace (with the numbers), kUnavailable (KVM, boot; with console
+  // tail).
   virtual Result<SandboxInfo> create(const CreateOptions& options) = 0;
-  virtual std::vector<SandboxInfo> list() = 0;              // creating, running and failed ones, oldest first
+  virtual std::vector<SandboxInfo> list() = 0;  // creating, running and failed ones, oldest first
   virtual Result<SandboxInfo> get(const std::string& id) = 0;
   virtual Result<SandboxInfo> patch(const std::string& id, const PatchOptions& options) = 0;
   // Kills and forgets it; its children live on. Removing a failed one works too.
@@ -78,18 +79,23 @@ class Host {
   virtual Status resize(const std::string& id, uint32_t pid, WindowSize size) = 0;
 
   // ---- files ----  paths are absolute in the guest
-  virtual Result<std::unique_ptr<FileReader>> read_file(const std::string& id, const std::string& path, const ReadOptions& options) = 0;
-  virtual Result<std::unique_ptr<FileWriter>> write_file(const std::string& id, const std::string& path, const WriteOptions& options) = 0;
-  virtual Result<std::vector<FileInfo>> list_files(const std::string& id, const std::string& path, uint32_t depth, const std::string& user) = 0;
+  virtual Result<std::unique_ptr<FileReader>> read_file(const std::string& id, const std::string& path,
+                                                        const ReadOptions& options) = 0;
+  virtual Result<std::unique_ptr<FileWriter>> write_file(const std::string& id, const std::string& path,
+                                                         const WriteOptions& options) = 0;
+  virtual Result<std::vector<FileInfo>> list_files(const std::string& id, const std::string& path, uint32_t depth,
+                                                   const std::string& user) = 0;
   virtual Result<FileInfo> stat_file(const std::string& id, const std::string& path, const std::string& user) = 0;
-  virtual Status make_dir(const std::string& id, const std::string& path, bool parents, uint32_t permissions, const std::string& user) = 0;
+  virtual Status make_dir(const std::string& id, const std::string& path, bool parents, uint32_t permissions,
+                          const std::string& user) = 0;
   virtual Status move_file(const std::string& id, const std::string& from, const std::string& to, const std::string& user) = 0;
   virtual Status remove_file(const std::string& id, const std::string& path, bool recursive, const std::string& user) = 0;
 
   // ---- templates ----
   virtual std::vector<TemplateInfo> templates() = 0;
   // Into the pending upload of that name; several files may be written at the same time.   Errors: kInvalid (name, file name).
-  virtual Result<std::unique_ptr<TemplateFileWriter>> upload_template_file(const std::string& name, const std::string& file) = 0;
+  virtual Result<std::unique_ptr<TemplateFileWriter>> upload_template_file(const std::string& name,
+                                                                           const std::string& file) = 0;
   // `template_json` is checked against the uploaded files (size and SHA-256), then the upload becomes the template at once.
   // Errors: kInvalid (json), kConflict (a file is missing), kCorrupt (digest or size differ).
   virtual Result<TemplateInfo> commit_template(const std::string& name, std::string_view template_json) = 0;

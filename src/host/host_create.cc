@@ -13,8 +13,8 @@ Status HostImpl::check_room_for(uint32_t count) {
     if (s->info.state == SandboxState::kCreating || s->info.state == SandboxState::kRunning) live++;
   }
   if (live + count <= options_.max_sandboxes) return {};
-  return fail(ErrorKind::kNoSpace, std::to_string(live) + " sandboxes exist and " + std::to_string(count) + " more are wanted, the limit of this host is " +
-                                       std::to_string(options_.max_sandboxes));
+  return fail(ErrorKind::kNoSpace, std::to_string(live) + " sandboxes exist and " + std::to_string(count) +
+                                       " more are wanted, the limit of this host is " + std::to_string(options_.max_sandboxes));
 }
 
 Status HostImpl::publish(std::vector<Birth*> births) {
@@ -48,10 +48,12 @@ Result<SandboxInfo> HostImpl::create(const CreateOptions& options) {
   TRY(check_template_name(options.template_name));
   TRY(check_room_for(1));
   for (int attempt = 1;; attempt++) {
-    TRY_ASSIGN(const TemplateRuntime::Zygote zygote, runtime_->acquire(options.template_name, options.vcpus, options.memory_mib));
+    TRY_ASSIGN(const TemplateRuntime::Zygote zygote,
+               runtime_->acquire(options.template_name, options.vcpus, options.memory_mib));
     Result<SandboxInfo> made = create_from(zygote, options, begin);
     // A zygote may die under the request: that is our trouble, not the caller's.
-    const bool lost_zygote = !made && made.error().kind() == ErrorKind::kUnavailable && zygote.machine->wait_end(deadline_after(Milliseconds(200)));
+    const bool lost_zygote =
+        !made && made.error().kind() == ErrorKind::kUnavailable && zygote.machine->wait_end(deadline_after(Milliseconds(200)));
     if (made || !lost_zygote || attempt == 2) return made;
   }
 }
@@ -86,7 +88,8 @@ Result<SandboxInfo> HostImpl::create_from(const TemplateRuntime::Zygote& zygote,
     erase(info.id, {});
     return tl::unexpected<Error>(std::move(error).with_context("create from template '" + options.template_name + "'"));
   };
-  if (Status prepared = prepare_birth(*context_, birth, BirthStart::kAtOnce); !prepared) return give_up(std::move(prepared).error());
+  if (Status prepared = prepare_birth(*context_, birth, BirthStart::kAtOnce); !prepared)
+    return give_up(std::move(prepared).error());
   crash_point("create.files");
 
   FdsToSend fds;
@@ -103,12 +106,14 @@ Result<SandboxInfo> HostImpl::create_from(const TemplateRuntime::Zygote& zygote,
   crash_point("create.requested");
   if (!reply) {
     const ErrorKind kind = reply.error().kind();
-    if (kind == ErrorKind::kTimeout || kind == ErrorKind::kUnavailable || kind == ErrorKind::kCorrupt) runtime_->discard(zygote.machine->facts().id);
+    if (kind == ErrorKind::kTimeout || kind == ErrorKind::kUnavailable || kind == ErrorKind::kCorrupt)
+      runtime_->discard(zygote.machine->facts().id);
     return give_up(std::move(reply).error());
   }
   if (Status settled = registry_->settle_fork(intent.id, false); !settled) return give_up(std::move(settled).error());
   const vmm::Forked& forked = reply->response.forked();
-  if (!reply->response.has_forked() || forked.children_size() != 1) return give_up(Error(ErrorKind::kCorrupt, "the monitor answered Fork with something else"));
+  if (!reply->response.has_forked() || forked.children_size() != 1)
+    return give_up(Error(ErrorKind::kCorrupt, "the monitor answered Fork with something else"));
   if (forked.children(0).has_failure()) return give_up(error_of(forked.children(0).failure()));
   Result<UniqueFd> pidfd = reply->fds.take(forked.children(0).pidfd(), "pidfd");
   if (!pidfd) return give_up(std::move(pidfd).error());

@@ -31,7 +31,8 @@ Status HostImpl::remove(const std::string& id) {
   TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
   {
     const std::lock_guard lock(s->mutex);
-    if (s->info.state == SandboxState::kCreating) return fail(ErrorKind::kConflict, "sandbox '" + id + "' is still being created");
+    if (s->info.state == SandboxState::kCreating)
+      return fail(ErrorKind::kConflict, "sandbox '" + id + "' is still being created");
   }
   return end_sandbox(s, SandboxState::kGone, "removed");
 }
@@ -168,7 +169,9 @@ void HostImpl::drop_oldest_failed() {
   if (failed.size() <= kFailedKept) return;
   std::sort(failed.begin(), failed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < failed.size() - kFailedKept; i++)
-    (void)end_sandbox(failed[i].second, SandboxState::kGone, "dropped, because only the last " + std::to_string(kFailedKept) + " failed ones are kept").has_value();
+    (void)end_sandbox(failed[i].second, SandboxState::kGone,
+                      "dropped, because only the last " + std::to_string(kFailedKept) + " failed ones are kept")
+        .has_value();
 }
 
 void HostImpl::evacuate_leaf(const std::string& family, const std::string& id) {
@@ -178,7 +181,8 @@ void HostImpl::evacuate_leaf(const std::string& family, const std::string& id) {
     const std::lock_guard lock(s->mutex);
     if (!s->machine || s->info.id == id) continue;
     const pid_t pid = s->machine->facts().pid;
-    if (std::find(members.begin(), members.end(), pid) != members.end()) (void)cgroups_.move(s->info.family_id, s->info.id, pid).has_value();
+    if (std::find(members.begin(), members.end(), pid) != members.end())
+      (void)cgroups_.move(s->info.family_id, s->info.id, pid).has_value();
   }
 }
 
@@ -223,8 +227,10 @@ void HostImpl::tend_overlays() {
   if (!frozen) log_warn(frozen.error().to_string());
   for (const std::string& id : frozen ? *frozen : std::vector<std::string>()) {
     const Result<bool> sealed = overlays_.seal(id);
-    if (sealed) (void)registry_->set_overlay_state(id, OverlayState::kSealed).has_value();
-    else log_warn("overlay " + id + " cannot be sealed: " + sealed.error().message());
+    if (sealed)
+      (void)registry_->set_overlay_state(id, OverlayState::kSealed).has_value();
+    else
+      log_warn("overlay " + id + " cannot be sealed: " + sealed.error().message());
   }
   shorten_chains();
   restore_ballast();

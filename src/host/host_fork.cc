@@ -37,7 +37,8 @@ class FrozenParent {
     Status done = answer ? check_result(*answer) : Status(tl::unexpected<Error>(answer.error()));
     if (done) return {};
     (void)thaw();
-    if (done.error().kind() == ErrorKind::kTimeout) return fail(ErrorKind::kNotQuiescent, "the guest did not stand still in time: no answer from its agent");
+    if (done.error().kind() == ErrorKind::kTimeout)
+      return fail(ErrorKind::kNotQuiescent, "the guest did not stand still in time: no answer from its agent");
     return done;
   }
   // Sends the word; the answer is awaited by confirm_thaw(), after more urgent work.
@@ -86,10 +87,12 @@ class FrozenParent {
 Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& options) {
   const int64_t begin = monotonic_ns();
   if (options.count < 1 || options.count > options_.max_fork_children)
-    return fail(ErrorKind::kInvalid, std::to_string(options.count) + " children in one fork, this host allows 1 to " + std::to_string(options_.max_fork_children));
+    return fail(ErrorKind::kInvalid, std::to_string(options.count) + " children in one fork, this host allows 1 to " +
+                                         std::to_string(options_.max_fork_children));
   TRY_ASSIGN(const Running parent, find_running(id));
   if (parent.info.depth + 1 > options_.max_depth)
-    return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + std::to_string(parent.info.depth) + " forks deep, the limit is " + std::to_string(options_.max_depth));
+    return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + std::to_string(parent.info.depth) +
+                                          " forks deep, the limit is " + std::to_string(options_.max_depth));
   if (options.strictness == ForkStrictness::kStrict && options_.agent == AgentUse::kNone)
     return fail(ErrorKind::kUnsupported, "a strict fork needs an agent in the guest");
   TRY(check_room_for(options.count));
@@ -107,7 +110,8 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   TRY(Admission::check_family(parent_pid, options.count, cgroups_.family_memory_used(parent.info.family_id).value_or(0),
                               cgroups_.family_memory_max(parent.info.family_id).value_or(0)));
   TRY_ASSIGN(const Admission::Reservation room,
-             admission_.reserve(anonymous_bytes(parent_pid) + options.count * 2 * kMachineOverheadBytes, options.count * (uint64_t{1} << 20)));
+             admission_.reserve(anonymous_bytes(parent_pid) + options.count * 2 * kMachineOverheadBytes,
+                                options.count * (uint64_t{1} << 20)));
 
   // Intent, then resources.
   const bool strict = options.strictness == ForkStrictness::kStrict;
@@ -147,7 +151,8 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   Result<OverlayFiles> next = overlays_.create(intent.parent_next);
   if (!next) return give_up(std::move(next).error(), false);
   for (Birth& b : births)
-    if (Status prepared = prepare_birth(*context_, b, strict ? BirthStart::kOnCommit : BirthStart::kAtOnce); !prepared) return give_up(std::move(prepared).error(), false);
+    if (Status prepared = prepare_birth(*context_, b, strict ? BirthStart::kOnCommit : BirthStart::kAtOnce); !prepared)
+      return give_up(std::move(prepared).error(), false);
   crash_point("fork.files");
 
   FdsToSend fds;
@@ -178,7 +183,8 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   }
   const int64_t requested = monotonic_ns();
   for (Birth& b : births) b.fork_requested_at_ns = requested;
-  Result<MonitorReply> reply = parent.machine->call(std::move(request), fds, deadline_after(Milliseconds(kQuiesceMs) + options_.agent_deadline));
+  Result<MonitorReply> reply =
+      parent.machine->call(std::move(request), fds, deadline_after(Milliseconds(kQuiesceMs) + options_.agent_deadline));
   result.timing.fork_ms = ms_between(requested, monotonic_ns());
   if (strict) frozen.send_thaw();
   // ---- and runs again from here ----
@@ -206,25 +212,33 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   std::vector<Result<UniqueFd>> pidfds;
   for (size_t i = 0; i < births.size(); i++) {
     const vmm::ForkedChild& c = forked.children(static_cast<int>(i));
-    if (c.has_failure()) pidfds.emplace_back(tl::unexpected<Error>(error_of(c.failure())));
-    else pidfds.push_back(reply->fds.take(c.pidfd(), "pidfd"));
+    if (c.has_failure())
+      pidfds.emplace_back(tl::unexpected<Error>(error_of(c.failure())));
+    else
+      pidfds.push_back(reply->fds.take(c.pidfd(), "pidfd"));
   }
   // The parent goes on first: the children's guests wait for Commit, so on a busy host they do not take the CPU from its thaw.
-  if (strict && !frozen.confirm_thaw()) log_warn("sandbox " + id + " did not confirm its thaw after a fork; its agent thaws by itself");
+  if (strict && !frozen.confirm_thaw())
+    log_warn("sandbox " + id + " did not confirm its thaw after a fork; its agent thaws by itself");
   run_parallel(births.size(), kFinishThreads, [&](size_t i) {
-    if (!pidfds[i]) births[i].error = pidfds[i].error();
-    else finish_birth(*context_, births[i], std::move(*pidfds[i]), options.strictness, BirthKind::kFork);
+    if (!pidfds[i])
+      births[i].error = pidfds[i].error();
+    else
+      finish_birth(*context_, births[i], std::move(*pidfds[i]), options.strictness, BirthKind::kFork);
   });
   result.timing.parent_pause_ms = strict ? frozen.pause_ms() : result.timing.vcpu_stop_ms;
 
   std::vector<Birth*> good;
   for (size_t i = 0; i < births.size(); i++) {
-    if (births[i].error) result.failed.push_back({static_cast<uint32_t>(i), *births[i].error});
-    else good.push_back(&births[i]);
+    if (births[i].error)
+      result.failed.push_back({static_cast<uint32_t>(i), *births[i].error});
+    else
+      good.push_back(&births[i]);
   }
   if (!result.failed.empty() && (options.mode == ForkMode::kAll || good.empty())) {
     const ForkFailure& first = result.failed.front();
-    Error error = Error(first.error).with_context("child " + std::to_string(first.index) + " of " + std::to_string(births.size()));
+    Error error =
+        Error(first.error).with_context("child " + std::to_string(first.index) + " of " + std::to_string(births.size()));
     return give_up(std::move(error), swapped);
   }
   if (Status published = publish(good); !published) return give_up(std::move(published).error(), swapped);

@@ -8,7 +8,9 @@ namespace {
 
 constexpr size_t kMaxListed = 200'000;
 
-ExitInfo exit_info(const abi::Exit& e) { return {e.code(), e.signal(), e.timed_out(), static_cast<double>(e.duration_ns()) / 1e6}; }
+ExitInfo exit_info(const abi::Exit& e) {
+  return {e.code(), e.signal(), e.timed_out(), static_cast<double>(e.duration_ns()) / 1e6};
+}
 
 }  // namespace
 
@@ -55,7 +57,8 @@ Result<std::vector<ProcessInfo>> HostImpl::processes(const std::string& id) {
   return out;
 }
 
-Result<std::unique_ptr<ExecStream>> HostImpl::attach(const std::string& id, uint32_t pid, uint64_t stdout_offset, uint64_t stderr_offset) {
+Result<std::unique_ptr<ExecStream>> HostImpl::attach(const std::string& id, uint32_t pid, uint64_t stdout_offset,
+                                                     uint64_t stderr_offset) {
   TRY_ASSIGN(UniqueFd stream, guest_stream(id));
   return start_attach(std::move(stream), pid, stdout_offset, stderr_offset, options_.agent_deadline);
 }
@@ -90,19 +93,22 @@ Status HostImpl::resize(const std::string& id, uint32_t pid, WindowSize size) {
   return {};
 }
 
-Result<std::unique_ptr<FileReader>> HostImpl::read_file(const std::string& id, const std::string& path, const ReadOptions& options) {
+Result<std::unique_ptr<FileReader>> HostImpl::read_file(const std::string& id, const std::string& path,
+                                                        const ReadOptions& options) {
   TRY(check_guest_path(path));
   TRY_ASSIGN(UniqueFd stream, guest_stream(id));
   return start_read(std::move(stream), path, options, options_.agent_deadline);
 }
 
-Result<std::unique_ptr<FileWriter>> HostImpl::write_file(const std::string& id, const std::string& path, const WriteOptions& options) {
+Result<std::unique_ptr<FileWriter>> HostImpl::write_file(const std::string& id, const std::string& path,
+                                                         const WriteOptions& options) {
   TRY(check_guest_path(path));
   TRY_ASSIGN(UniqueFd stream, guest_stream(id));
   return start_write(std::move(stream), path, options, options_.agent_deadline);
 }
 
-Result<std::vector<FileInfo>> HostImpl::list_files(const std::string& id, const std::string& path, uint32_t depth, const std::string& user) {
+Result<std::vector<FileInfo>> HostImpl::list_files(const std::string& id, const std::string& path, uint32_t depth,
+                                                   const std::string& user) {
   TRY(check_guest_path(path));
   TRY_ASSIGN(UniqueFd stream, guest_stream(id));
   AgentChannel channel(std::move(stream));
@@ -119,9 +125,12 @@ Result<std::vector<FileInfo>> HostImpl::list_files(const std::string& id, const 
       TRY(check_result(event.result()));
       return out;
     }
-    if (!event.has_entries()) return fail(ErrorKind::kCorrupt, "the guest's agent sent an event that does not belong to a listing");
+    if (!event.has_entries())
+      return fail(ErrorKind::kCorrupt, "the guest's agent sent an event that does not belong to a listing");
     for (const abi::FileInfo& f : event.entries().files()) out.push_back(file_info_of(f));
-    if (out.size() > kMaxListed) return fail(ErrorKind::kInvalid, "'" + path + "' holds more than " + std::to_string(kMaxListed) + " entries: list a smaller part");
+    if (out.size() > kMaxListed)
+      return fail(ErrorKind::kInvalid,
+                  "'" + path + "' holds more than " + std::to_string(kMaxListed) + " entries: list a smaller part");
   }
 }
 
@@ -136,7 +145,8 @@ Result<FileInfo> HostImpl::stat_file(const std::string& id, const std::string& p
   return file_info_of(result.file());
 }
 
-Status HostImpl::make_dir(const std::string& id, const std::string& path, bool parents, uint32_t permissions, const std::string& user) {
+Status HostImpl::make_dir(const std::string& id, const std::string& path, bool parents, uint32_t permissions,
+                          const std::string& user) {
   TRY(check_guest_path(path));
   abi::Request request;
   request.mutable_mkdir()->set_path(path);

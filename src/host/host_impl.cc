@@ -30,7 +30,8 @@ HostImpl::HostImpl(HostOptions options)
       admission_(options_.state_dir, {options_.memory_reserve_mib << 20, options_.disk_reserve_mib << 20}) {}
 
 Status HostImpl::start() {
-  for (const std::string& dir : {paths_.state_dir, paths_.templates(), paths_.machines(), paths_.overlays(), paths_.runtime_dir, paths_.sockets()})
+  for (const std::string& dir :
+       {paths_.state_dir, paths_.templates(), paths_.machines(), paths_.overlays(), paths_.runtime_dir, paths_.sockets()})
     TRY(make_directories(dir, 0700));
   TRY_ASSIGN(lock_, open_file(paths_.lock(), O_RDWR | O_CREAT, 0600));
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) < 0)
@@ -55,7 +56,8 @@ Status HostImpl::start() {
   janitor_->post([this] { tick(); });
   for (const std::string& name : options_.eager_templates)
     for (const Template& t : template_store_->list())
-      if (name == "*" || name == t.info.name) slow_->post([this, n = t.info.name] { (void)runtime_->acquire(n, {}, {}).has_value(); });
+      if (name == "*" || name == t.info.name)
+        slow_->post([this, n = t.info.name] { (void)runtime_->acquire(n, {}, {}).has_value(); });
   return {};
 }
 
@@ -85,7 +87,8 @@ Result<std::shared_ptr<Sandbox>> HostImpl::find(const std::string& id) {
 Result<HostImpl::Running> HostImpl::find_running(const std::string& id) {
   TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
   const std::lock_guard lock(s->mutex);
-  if (s->info.state == SandboxState::kFailed) return fail(ErrorKind::kConflict, "sandbox '" + id + "' has failed: " + s->info.state_reason);
+  if (s->info.state == SandboxState::kFailed)
+    return fail(ErrorKind::kConflict, "sandbox '" + id + "' has failed: " + s->info.state_reason);
   if (s->info.state != SandboxState::kRunning || !s->machine || s->ending)
     return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + (s->ending ? "ending" : state_name(s->info.state)));
   return Running{s, s->machine, s->info};

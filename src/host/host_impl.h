@@ -1,6 +1,6 @@
 // host/host_impl.h - Host, wired. The table of sandboxes and the order in which parts are built and torn down live here;
-// each group of operations has its own file: host_create.cc, host_fork.cc, host_end.cc, host_guest.cc, host_report.cc, recovery.cc.
-// Thread: as host.h. Threads of its own: watcher, janitor, slow (README.md).
+// each group of operations has its own file: host_create.cc, host_fork.cc, host_end.cc, host_guest.cc, host_report.cc,
+// recovery.cc. Thread: as host.h. Threads of its own: watcher, janitor, slow (README.md).
 #pragma once
 
 #include <atomic>
@@ -24,9 +24,9 @@ namespace ramet::host {
 // One sandbox in memory. Shared by the table and by calls under way; the last one drops it.
 struct Sandbox {
   std::mutex mutex;
-  SandboxInfo info;                   // guarded by mutex
-  std::shared_ptr<Machine> machine;   // guarded by mutex; set while running
-  bool ending = false;                // guarded by mutex: somebody is taking it down
+  SandboxInfo info;                  // guarded by mutex
+  std::shared_ptr<Machine> machine;  // guarded by mutex; set while running
+  bool ending = false;               // guarded by mutex: somebody is taking it down
 
   std::mutex fork_mutex;              // one fork of it at a time
   std::atomic<int> forks_pending{0};  // no page table walk meanwhile
@@ -52,16 +52,21 @@ class HostImpl final : public Host {
 
   Result<std::unique_ptr<ExecStream>> exec(const std::string& id, const ExecOptions& options) override;
   Result<std::vector<ProcessInfo>> processes(const std::string& id) override;
-  Result<std::unique_ptr<ExecStream>> attach(const std::string& id, uint32_t pid, uint64_t stdout_offset, uint64_t stderr_offset) override;
+  Result<std::unique_ptr<ExecStream>> attach(const std::string& id, uint32_t pid, uint64_t stdout_offset,
+                                             uint64_t stderr_offset) override;
   Status write_stdin(const std::string& id, uint32_t pid, std::string_view data, bool eof, Deadline deadline) override;
   Status send_signal(const std::string& id, uint32_t pid, uint32_t signal) override;
   Status resize(const std::string& id, uint32_t pid, WindowSize size) override;
 
-  Result<std::unique_ptr<FileReader>> read_file(const std::string& id, const std::string& path, const ReadOptions& options) override;
-  Result<std::unique_ptr<FileWriter>> write_file(const std::string& id, const std::string& path, const WriteOptions& options) override;
-  Result<std::vector<FileInfo>> list_files(const std::string& id, const std::string& path, uint32_t depth, const std::string& user) override;
+  Result<std::unique_ptr<FileReader>> read_file(const std::string& id, const std::string& path,
+                                                const ReadOptions& options) override;
+  Result<std::unique_ptr<FileWriter>> write_file(const std::string& id, const std::string& path,
+                                                 const WriteOptions& options) override;
+  Result<std::vector<FileInfo>> list_files(const std::string& id, const std::string& path, uint32_t depth,
+                                           const std::string& user) override;
   Result<FileInfo> stat_file(const std::string& id, const std::string& path, const std::string& user) override;
-  Status make_dir(const std::string& id, const std::string& path, bool parents, uint32_t permissions, const std::string& user) override;
+  Status make_dir(const std::string& id, const std::string& path, bool parents, uint32_t permissions,
+                  const std::string& user) override;
   Status move_file(const std::string& id, const std::string& from, const std::string& to, const std::string& user) override;
   Status remove_file(const std::string& id, const std::string& path, bool recursive, const std::string& user) override;
 
@@ -95,8 +100,8 @@ class HostImpl final : public Host {
   Status publish(std::vector<Birth*> births);
 
   // ---- ends (host_end.cc) ----
-  void on_machine_end(const std::string& id);         // watcher's thread
-  void handle_machine_end(const std::string& id);     // janitor's thread
+  void on_machine_end(const std::string& id);      // watcher's thread
+  void handle_machine_end(const std::string& id);  // janitor's thread
   // kGone: everything goes, the row too unless a descendant lives. kFailed: console and row stay.
   Status end_sandbox(const std::shared_ptr<Sandbox>& sandbox, SandboxState state, const std::string& reason);
   // Rows of gone ones stay while they have living descendants, and go upwards with the last of them.
@@ -109,7 +114,7 @@ class HostImpl final : public Host {
   void end_expired();
   void drop_oldest_failed();
   void kill_strays();
-  void tend_overlays();                               // slow thread: deletes doomed ones, seals frozen ones
+  void tend_overlays();  // slow thread: deletes doomed ones, seals frozen ones
 
   // ---- chains (overlay_merge.cc), slow thread ----
   void shorten_chains();
@@ -142,14 +147,14 @@ class HostImpl final : public Host {
   std::unique_ptr<TemplateRuntime> runtime_;
 
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Sandbox>> sandboxes_;         // guarded by mutex_
-  std::deque<std::pair<std::string, std::string>> tombstones_;        // guarded by mutex_: recently ended, for clear answers
-  KvmReport kvm_;                                                     // guarded by mutex_
-  std::map<pid_t, int> stray_sightings_;                              // janitor's thread only
+  std::map<std::string, std::shared_ptr<Sandbox>> sandboxes_;   // guarded by mutex_
+  std::deque<std::pair<std::string, std::string>> tombstones_;  // guarded by mutex_: recently ended, for clear answers
+  KvmReport kvm_;                                               // guarded by mutex_
+  std::map<pid_t, int> stray_sightings_;                        // janitor's thread only
   std::atomic<bool> sealing_works_{false};
-  Deadline next_stray_check_{};                                       // janitor's thread only
+  Deadline next_stray_check_{};  // janitor's thread only
 
-  std::unique_ptr<Background> slow_, janitor_;                        // last: they use everything above
+  std::unique_ptr<Background> slow_, janitor_;  // last: they use everything above
 };
 
 }  // namespace ramet::host

@@ -20,7 +20,9 @@ namespace {
 
 constexpr Milliseconds kMeasureEvery{2000};
 
-bool younger(const TreeNode& a, const TreeNode& b) { return std::tie(a.info.created_at_ns, a.info.id) < std::tie(b.info.created_at_ns, b.info.id); }
+bool younger(const TreeNode& a, const TreeNode& b) {
+  return std::tie(a.info.created_at_ns, a.info.id) < std::tie(b.info.created_at_ns, b.info.id);
+}
 
 // Runs the monitor's own probe: it times a tiny guest, which opening the device does not.
 KvmReport probe_kvm(const std::string& program, const std::string& device) {
@@ -53,7 +55,8 @@ KvmReport probe_kvm(const std::string& program, const std::string& device) {
   }
   if (const boost::json::value* u = v.get_object().if_contains("usable")) r.usable = u->is_bool() && u->get_bool();
   for (const char* key : {"reason", "detail"})
-    if (const boost::json::value* d = v.get_object().if_contains(key); d && d->is_string()) r.detail = std::string(d->get_string());
+    if (const boost::json::value* d = v.get_object().if_contains(key); d && d->is_string())
+      r.detail = std::string(d->get_string());
   return r;
 }
 
@@ -74,7 +77,8 @@ std::vector<TreeNode> HostImpl::tree() {
     }
     // Walking page tables holds the map lock, which a fork needs: never while one is pending, and not at every question.
     if (machine && !fresh && s->forks_pending == 0 && machine->alive()) {
-      const Result<MemoryUse> use = measure_memory(machine->facts().pid, machine->facts().ram_address, machine->facts().ram_bytes);
+      const Result<MemoryUse> use =
+          measure_memory(machine->facts().pid, machine->facts().ram_address, machine->facts().ram_bytes);
       const std::lock_guard lock(s->mutex);
       if (use) s->memory_use = *use;
       s->memory_use_until = deadline_after(kMeasureEvery);
@@ -94,14 +98,17 @@ std::vector<TreeNode> HostImpl::tree() {
   // Children to their parents, deepest first.
   std::vector<std::string> order;
   for (const auto& [id, node] : nodes) order.push_back(id);
-  std::sort(order.begin(), order.end(), [&](const std::string& a, const std::string& b) { return nodes.at(a).info.depth > nodes.at(b).info.depth; });
+  std::sort(order.begin(), order.end(),
+            [&](const std::string& a, const std::string& b) { return nodes.at(a).info.depth > nodes.at(b).info.depth; });
   std::vector<TreeNode> roots;
   for (const std::string& id : order) {
     TreeNode node = std::move(nodes.at(id));
     std::sort(node.children.begin(), node.children.end(), younger);
     const auto parent = node.info.parent_id ? nodes.find(*node.info.parent_id) : nodes.end();
-    if (parent == nodes.end()) roots.push_back(std::move(node));
-    else parent->second.children.push_back(std::move(node));
+    if (parent == nodes.end())
+      roots.push_back(std::move(node));
+    else
+      parent->second.children.push_back(std::move(node));
   }
   std::sort(roots.begin(), roots.end(), younger);
   return roots;
@@ -136,9 +143,11 @@ HostReport HostImpl::report() {
   if (::uname(&u) == 0) r.kernel = u.release;
   if (!r.kvm.usable) r.warnings.push_back("KVM cannot run sandboxes here: " + r.kvm.detail);
   if (!r.cgroup.usable)
-    r.warnings.push_back("no cgroup v2 with the memory controller" + (r.cgroup.root.empty() ? std::string() : " at " + r.cgroup.root) +
+    r.warnings.push_back("no cgroup v2 with the memory controller" +
+                         (r.cgroup.root.empty() ? std::string() : " at " + r.cgroup.root) +
                          ": families are not limited in memory");
-  if (!r.immutable_overlays) r.warnings.push_back("the file system of " + paths_.state_dir + " cannot make frozen overlays immutable");
+  if (!r.immutable_overlays)
+    r.warnings.push_back("the file system of " + paths_.state_dir + " cannot make frozen overlays immutable");
   return r;
 }
 

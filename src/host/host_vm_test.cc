@@ -1,4 +1,5 @@
-// The host over the real monitor, with tiny guests (no agent): sandboxes, forks, deaths, restarts, crashes at every step, leaks.
+// The host over the real monitor, with tiny guests (no agent): sandboxes, forks, deaths, restarts, crashes at every step,
+// leaks.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -252,7 +253,8 @@ TEST_F(HostVmTest, WithoutMemoryACreateIsRefused) {
 TEST_F(HostVmTest, AFullDiskRefusesNewOnesAndLetsOldOnesGo) {
   host_.reset();
   const std::string state = root_ + "/state";
-  if (::mount("tmpfs", state.c_str(), "tmpfs", 0, "size=32m") < 0) GTEST_SKIP() << "cannot mount a small file system: " << strerror(errno);
+  if (::mount("tmpfs", state.c_str(), "tmpfs", 0, "size=32m") < 0)
+    GTEST_SKIP() << "cannot mount a small file system: " << strerror(errno);
   options_ = tiny_options(root_);
   options_->disk_reserve_mib = 1;
   ASSERT_NO_FATAL_FAILURE(open());

@@ -12,8 +12,10 @@ std::string random_bytes(size_t count) {
   size_t have = 0;
   while (have < count) {
     const ssize_t n = ::getrandom(out.data() + have, count - have, 0);
-    if (n > 0) have += static_cast<size_t>(n);
-    else if (n < 0 && errno != EINTR) std::abort();  // the host has no randomness: nothing here may go on
+    if (n > 0)
+      have += static_cast<size_t>(n);
+    else if (n < 0 && errno != EINTR)
+      std::abort();  // the host has no randomness: nothing here may go on
   }
   return out;
 }
@@ -49,8 +51,9 @@ Status check_template_name(std::string_view name) {
   bool good = !name.empty() && name.size() <= 64 && alnum(name.front());
   for (const char c : name) good = good && (alnum(c) || c == '.' || c == '_' || c == '-');
   if (!good)
-    return fail(ErrorKind::kInvalid, "template name '" + std::string(name.substr(0, 80)) +
-                                         "' must be 1 to 64 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit");
+    return fail(ErrorKind::kInvalid,
+                "template name '" + std::string(name.substr(0, 80)) +
+                    "' must be 1 to 64 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit");
   return {};
 }
 

@@ -89,11 +89,14 @@ Result<std::shared_ptr<Machine>> Machine::start(const Options& options, const Pr
   pair.theirs.reset();
   TRY(vmm::control::send(pair.ours.get(), bootstrap, fds.fds(), deadline));
   TRY_ASSIGN(const ReadyReport report, await_ready(pair.ours.get(), deadline));
-  if (report.sender != child.pid()) return fail(ErrorKind::kCorrupt, "Ready came from process " + std::to_string(report.sender));
+  if (report.sender != child.pid())
+    return fail(ErrorKind::kCorrupt, "Ready came from process " + std::to_string(report.sender));
   TRY_ASSIGN(UniqueFd pidfd, open_pidfd(child.pid()));
   std::shared_ptr<Machine> m(new Machine(options));
   TRY_ASSIGN(const uint64_t start_time, process_start_time(child.pid()));
-  m->facts_ = {options.id, child.pid(), start_time, report.ready.ram_address(), report.ready.ram_bytes(), report.ready.generation(), report.ready};
+  m->facts_ = {
+      options.id,  child.pid(), start_time, report.ready.ram_address(), report.ready.ram_bytes(), report.ready.generation(),
+      report.ready};
   m->pidfd_ = std::move(pidfd);
   if (options.journal) TRY(options.journal(m->facts_));
   TRY(send_commit(pair.ours.get()));
@@ -104,15 +107,18 @@ Result<std::shared_ptr<Machine>> Machine::start(const Options& options, const Pr
   return m;
 }
 
-Result<std::shared_ptr<Machine>> Machine::join_child(const Options& options, int bootstrap_socket, UniqueFd pidfd, Deadline deadline) {
+Result<std::shared_ptr<Machine>> Machine::join_child(const Options& options, int bootstrap_socket, UniqueFd pidfd,
+                                                     Deadline deadline) {
   TRY_ASSIGN(const ReadyReport report, await_ready(bootstrap_socket, deadline));
   // The pidfd came from a hostile process. The sender's pid came from the kernel.
   const pid_t handed = pid_of_pidfd(pidfd.get());
   if (handed == 0 || handed != report.sender)
-    return fail(ErrorKind::kCorrupt, "the monitor handed over process " + std::to_string(handed) + " but Ready came from " + std::to_string(report.sender));
+    return fail(ErrorKind::kCorrupt, "the monitor handed over process " + std::to_string(handed) + " but Ready came from " +
+                                         std::to_string(report.sender));
   TRY_ASSIGN(const uint64_t start_time, process_start_time(handed));
   std::shared_ptr<Machine> m(new Machine(options));
-  m->facts_ = {options.id, handed, start_time, report.ready.ram_address(), report.ready.ram_bytes(), report.ready.generation(), report.ready};
+  m->facts_ = {options.id,  handed, start_time, report.ready.ram_address(), report.ready.ram_bytes(), report.ready.generation(),
+               report.ready};
   m->pidfd_ = std::move(pidfd);
   if (options.journal) TRY(options.journal(m->facts_));
   const Status committed = send_commit(bootstrap_socket);
@@ -161,22 +167,28 @@ void Machine::on_event(const vmm::Event& event) {
   if (!event.has_ended()) return;
   const std::string reason = printable(event.ended().reason(), 64);
   const std::lock_guard lock(mutex_);
-  said_ = MachineEnd{reason, printable(event.ended().detail(), 512), reason == "poweroff" || reason == "reset" || reason == "stopped"};
+  said_ = MachineEnd{reason, printable(event.ended().detail(), 512),
+                     reason == "poweroff" || reason == "reset" || reason == "stopped"};
 }
 
 void Machine::on_exit() {
   siginfo_t info{};
-  const bool reaped = ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0;
+  const bool reaped =
+      ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG) == 0 &&
+      info.si_pid != 0;
   watcher_.mute(pidfd_token_);
   link_->drain();  // its last words may still be in the socket
   {
     const std::lock_guard lock(mutex_);
     if (end_) return;
-    if (said_) end_ = said_;
+    if (said_)
+      end_ = said_;
     else if (reaped && (info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED))
       end_ = MachineEnd{"killed by signal " + std::to_string(info.si_status), {}, false};
-    else if (reaped) end_ = MachineEnd{"ended with status " + std::to_string(info.si_status), {}, false};
-    else end_ = MachineEnd{"died", {}, false};
+    else if (reaped)
+      end_ = MachineEnd{"ended with status " + std::to_string(info.si_status), {}, false};
+    else
+      end_ = MachineEnd{"died", {}, false};
     changed_.notify_all();
   }
   if (on_end_) on_end_(facts_.id);

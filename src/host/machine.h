@@ -30,13 +30,13 @@ struct MachineFacts {
   uint64_t ram_address = 0;
   uint64_t ram_bytes = 0;
   uint32_t generation = 0;
-  vmm::Ready ready;       // empty for an adopted one
+  vmm::Ready ready;  // empty for an adopted one
 };
 
 struct MachineEnd {
-  std::string reason;     // poweroff, reset, ... as the monitor said; "killed by signal 9", "died" when it could not
+  std::string reason;  // poweroff, reset, ... as the monitor said; "killed by signal 9", "died" when it could not
   std::string detail;
-  bool clean = false;     // the guest or we wanted it
+  bool clean = false;  // the guest or we wanted it
 };
 
 class Machine {
@@ -53,13 +53,14 @@ class Machine {
   };
   struct Program {
     std::string path;
-    std::string log_path;   // its stderr
+    std::string log_path;  // its stderr
   };
 
   static Result<std::shared_ptr<Machine>> start(const Options& options, const Program& program, vmm::Bootstrap& bootstrap,
                                                 const FdsToSend& fds, Deadline deadline);
   // `pidfd`: what the parent handed over for this child.   Errors: kCorrupt when Ready came from another process.
-  static Result<std::shared_ptr<Machine>> join_child(const Options& options, int bootstrap_socket, UniqueFd pidfd, Deadline deadline);
+  static Result<std::shared_ptr<Machine>> join_child(const Options& options, int bootstrap_socket, UniqueFd pidfd,
+                                                     Deadline deadline);
   static Result<std::shared_ptr<Machine>> adopt(const Options& options, const MachineFacts& facts, Deadline deadline);
   ~Machine();
 

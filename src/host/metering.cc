@@ -29,8 +29,10 @@ Result<std::vector<Area>> anonymous_areas(const std::string& proc, uint64_t begi
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
     uint64_t from = 0, to = 0, kb = 0;
-    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " ", &from, &to) == 2) area = {from, to, 0};
-    else if (std::sscanf(line.c_str(), "Anonymous: %" SCNu64 " kB", &kb) == 1 && kb != 0 && area.begin >= begin && area.end <= end) {
+    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " ", &from, &to) == 2)
+      area = {from, to, 0};
+    else if (std::sscanf(line.c_str(), "Anonymous: %" SCNu64 " kB", &kb) == 1 && kb != 0 && area.begin >= begin &&
+             area.end <= end) {
       area.anonymous_bytes = kb << 10;
       out.push_back(area);
     }

@@ -24,7 +24,8 @@ Result<UniqueFd> connect_with_credentials(const std::string& path) {
   const int on = 1;
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0) return fail_errno("SO_PASSCRED");
   // The backlog is ours and nearly empty: connect does not block.
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) < 0) return fail_errno("connect to " + path);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) < 0)
+    return fail_errno("connect to " + path);
   return socket;
 }
 
@@ -37,9 +38,7 @@ Result<BootstrapPair> make_bootstrap_pair() {
   return BootstrapPair{std::move(pair.a), std::move(pair.b)};
 }
 
-Error error_of(const vmm::Failure& f) {
-  return Error(kind_from_name(f.kind()), printable(f.message(), 1024), f.err());
-}
+Error error_of(const vmm::Failure& f) { return Error(kind_from_name(f.kind()), printable(f.message(), 1024), f.err()); }
 
 double ms_between(int64_t from_ns, int64_t to_ns) {
   int64_t ns = 0;
@@ -63,8 +62,8 @@ Status send_commit(int socket) {
   return vmm::control::send(socket, command, {}, deadline_after(Milliseconds(1000)));
 }
 
-Result<std::unique_ptr<MonitorLink>> MonitorLink::connect(Watcher& watcher, const std::string& path, pid_t expected, Callbacks callbacks,
-                                                          Deadline deadline) {
+Result<std::unique_ptr<MonitorLink>> MonitorLink::connect(Watcher& watcher, const std::string& path, pid_t expected,
+                                                          Callbacks callbacks, Deadline deadline) {
   TRY_ASSIGN(UniqueFd socket, connect_with_credentials(path));
   std::unique_ptr<MonitorLink> link(new MonitorLink(watcher, std::move(socket), std::move(callbacks)));
   link->pid_ = expected;
@@ -145,7 +144,8 @@ void MonitorLink::on_readable() {
 bool MonitorLink::take_packet(Received packet) {
   if (pid_ == 0) pid_ = packet.sender_pid;
   if (packet.sender_pid != pid_) {
-    log_warn("control packet from process " + std::to_string(packet.sender_pid) + " instead of " + std::to_string(pid_) + ": link ended");
+    log_warn("control packet from process " + std::to_string(packet.sender_pid) + " instead of " + std::to_string(pid_) +
+             ": link ended");
     return false;
   }
   vmm::FromVmm message;

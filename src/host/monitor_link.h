@@ -1,8 +1,8 @@
-// host/monitor_link.h - the daemon's end of one ramet-vmm: bootstrap handshake and control connection (vmm/control/control.proto).
-// Requests of several threads travel at the same time; answers find their caller by id. Every packet carries its sender's pid
-// by the kernel (SO_PASSCRED); one from another process than the machine's own is dropped and the link ended.
-// A monitor is hostile after its first guest instruction: what it sends is bounded, parsed, checked; it can only fail its caller.
-// Not here: the process's life (machine.h). Thread: call() from any; callbacks on the watcher's thread.
+// host/monitor_link.h - the daemon's end of one ramet-vmm: bootstrap handshake and control connection
+// (vmm/control/control.proto). Requests of several threads travel at the same time; answers find their caller by id. Every
+// packet carries its sender's pid by the kernel (SO_PASSCRED); one from another process than the machine's own is dropped and
+// the link ended. A monitor is hostile after its first guest instruction: what it sends is bounded, parsed, checked; it can
+// only fail its caller. Not here: the process's life (machine.h). Thread: call() from any; callbacks on the watcher's thread.
 #pragma once
 
 #include <sys/types.h>
@@ -61,8 +61,8 @@ class MonitorLink {
     std::function<void()> closed;  // once; nothing follows
   };
   // Connects to the machine's listening socket and makes sure by a Ping that `expected` is who answers (0: learn it).
-  static Result<std::unique_ptr<MonitorLink>> connect(Watcher& watcher, const std::string& path, pid_t expected, Callbacks callbacks,
-                                                      Deadline deadline);
+  static Result<std::unique_ptr<MonitorLink>> connect(Watcher& watcher, const std::string& path, pid_t expected,
+                                                      Callbacks callbacks, Deadline deadline);
   ~MonitorLink();
 
   // Fills in the id. A Failure becomes an error.   Errors: kTimeout, kUnavailable (link gone), the monitor's own.
@@ -79,7 +79,8 @@ class MonitorLink {
     bool done = false;
     std::optional<MonitorReply> reply;  // none when done: the link closed
   };
-  MonitorLink(Watcher& watcher, UniqueFd socket, Callbacks callbacks) : watcher_(watcher), socket_(std::move(socket)), callbacks_(std::move(callbacks)) {}
+  MonitorLink(Watcher& watcher, UniqueFd socket, Callbacks callbacks)
+      : watcher_(watcher), socket_(std::move(socket)), callbacks_(std::move(callbacks)) {}
   void on_readable();
   bool take_packet(Received packet);
   void close_link();

@@ -1,8 +1,9 @@
-// Keeps overlay chains short. A machine that was forked often stands on many frozen overlays. Those that newer ones cover wholly its
-// monitor lets go by itself, and the registry follows; if more than options.longest_overlay_chain are left they are merged into one, offline, beside the running machine, which then swaps them (vmm/control ReplaceFrozen) and so do its later children.
-// The old ones live on for whoever else stands on them. Without this a chain would end at the monitor's limit of 250 layers.
-// A crash in the middle leaves an unused overlay, which recovery deletes, or a machine on a merged overlay that the registry does
-// not know: it goes on by its open descriptors, only its files are deleted early. Thread: slow.
+// Keeps overlay chains short. A machine that was forked often stands on many frozen overlays. Those that newer ones cover
+// wholly its monitor lets go by itself, and the registry follows; if more than options.longest_overlay_chain are left they are
+// merged into one, offline, beside the running machine, which then swaps them (vmm/control ReplaceFrozen) and so do its later
+// children. The old ones live on for whoever else stands on them. Without this a chain would end at the monitor's limit of 250
+// layers. A crash in the middle leaves an unused overlay, which recovery deletes, or a machine on a merged overlay that the
+// registry does not know: it goes on by its open descriptors, only its files are deleted early. Thread: slow.
 #include <algorithm>
 #include <set>
 
@@ -20,14 +21,16 @@ Result<image::OverlayFiles> open_for_merge(const OverlayStore& store, const std:
 }
 
 // The union of `frozen` as a new overlay.
-Status merge_into(const OverlayStore& store, const std::vector<std::string>& frozen, const std::string& merged, uint64_t size_bytes) {
+Status merge_into(const OverlayStore& store, const std::vector<std::string>& frozen, const std::string& merged,
+                  uint64_t size_bytes) {
   std::vector<image::OverlayFiles> inputs;
   for (const std::string& id : frozen) {
     TRY_ASSIGN(image::OverlayFiles files, open_for_merge(store, id));
     inputs.push_back(std::move(files));
   }
   TRY_ASSIGN(OverlayFiles made, store.create(merged));
-  image::OverlayFiles out = image::overlay_from_descriptors(merged, std::move(made.data_rw), std::move(made.data_ro), std::move(made.log_rw), std::move(made.log_ro));
+  image::OverlayFiles out = image::overlay_from_descriptors(merged, std::move(made.data_rw), std::move(made.data_ro),
+                                                            std::move(made.log_rw), std::move(made.log_ro));
   TRY(image::merge_overlays(std::move(inputs), size_bytes / 4096, out));
   return {};
 }
@@ -44,14 +47,16 @@ void HostImpl::shorten_chains() {
     }
     const Result<std::vector<std::string>> chain = registry_->chain(id);
     if (!chain || chain->size() <= options_.longest_overlay_chain + 1) continue;
-    if (Status done = shorten_chain(id); !done) log_warn("overlays of sandbox " + id + " stay as many as they are: " + done.error().message());
+    if (Status done = shorten_chain(id); !done)
+      log_warn("overlays of sandbox " + id + " stay as many as they are: " + done.error().message());
   }
 }
 
 Status HostImpl::shorten_chain(const std::string& id) {
   TRY_ASSIGN(const Running r, find_running(id));
   TRY_ASSIGN(const std::vector<std::string> frozen, forget_covered(r));
-  if (frozen.size() <= options_.longest_overlay_chain || (frozen.size() == 1 && frozen[0] == r.sandbox->merged_overlay)) return {};
+  if (frozen.size() <= options_.longest_overlay_chain || (frozen.size() == 1 && frozen[0] == r.sandbox->merged_overlay))
+    return {};
   uint64_t bytes = 0;
   for (const std::string& o : frozen) bytes += overlays_.allocated_bytes(o);
   TRY_ASSIGN(const Admission::Reservation room, admission_.reserve(0, bytes));
@@ -84,7 +89,8 @@ Status HostImpl::shorten_chain(const std::string& id) {
   return {};
 }
 
-// What its monitor still stands on, of what we gave it; the registry forgets the rest. A monitor that lies here loses its own disk.
+// What its monitor still stands on, of what we gave it; the registry forgets the rest. A monitor that lies here loses its own
+// disk.
 Result<std::vector<std::string>> HostImpl::forget_covered(const Running& r) {
   vmm::Request request;
   request.mutable_get_stats();

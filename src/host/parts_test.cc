@@ -1,17 +1,17 @@
 // The small parts: names, overlay files, control groups on a plain directory, admission, watcher, background, monitor link.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <limits>
-#include <thread>
-#include <filesystem>
 #include <set>
+#include <thread>
 
 #include "base/file.h"
 #include "base/socket.h"
@@ -52,7 +52,8 @@ TEST(Ids, AreUniqueAndRecognised) {
     seen.insert(id);
   }
   EXPECT_EQ(seen.size(), 1000u);
-  for (const char* bad : {"", "sb-", "../../../../etc/a", "sb-ABCDEFGHIJKLM", "sb_abcdefghijklm", "sb-abcdefghijklmn"}) EXPECT_FALSE(is_id(bad)) << bad;
+  for (const char* bad : {"", "sb-", "../../../../etc/a", "sb-ABCDEFGHIJKLM", "sb_abcdefghijklm", "sb-abcdefghijklmn"})
+    EXPECT_FALSE(is_id(bad)) << bad;
   EXPECT_EQ(new_machine_id().size(), 32u);
 }
 
@@ -267,11 +268,13 @@ TEST_F(MonitorLinkTest, RefusesAnotherProcess) {
 
 TEST_F(MonitorLinkTest, AFailureAndASilenceAreErrors) {
   serve([](const vmm::Request& r, vmm::FromVmm& a) {
-    if (r.has_stop()) a.mutable_response()->set_id(r.id() + 1000);  // an answer to nothing
+    if (r.has_stop())
+      a.mutable_response()->set_id(r.id() + 1000);  // an answer to nothing
     else if (r.has_pause()) {
       a.mutable_response()->mutable_failure()->set_kind("conflict");
       a.mutable_response()->mutable_failure()->set_message("no");
-    } else a.mutable_response()->mutable_ok();
+    } else
+      a.mutable_response()->mutable_ok();
     return true;
   });
   Result<std::unique_ptr<MonitorLink>> link = connect(::getpid());
@@ -298,8 +301,10 @@ TEST_F(MonitorLinkTest, AHangUpFailsWhoWaits) {
 
 TEST_F(MonitorLinkTest, OnlyAStreamSocketIsTakenAsAStream) {
   serve([](const vmm::Request& r, vmm::FromVmm& a) {
-    if (r.has_connect()) a.mutable_response()->mutable_connected()->set_stream_fd(7);
-    else a.mutable_response()->mutable_ok();
+    if (r.has_connect())
+      a.mutable_response()->mutable_connected()->set_stream_fd(7);
+    else
+      a.mutable_response()->mutable_ok();
     return true;
   });
   Result<std::unique_ptr<MonitorLink>> link = connect(::getpid());

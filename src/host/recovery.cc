@@ -63,7 +63,8 @@ bool HostImpl::adopt_one(const MachineRow& row) {
   facts.ram_address = row.ram_address;
   facts.ram_bytes = row.ram_bytes;
   facts.generation = row.info.generation;
-  Result<std::shared_ptr<Machine>> machine = Machine::adopt(context_->machine_options(facts.id), facts, deadline_after(kAdoptDeadline));
+  Result<std::shared_ptr<Machine>> machine =
+      Machine::adopt(context_->machine_options(facts.id), facts, deadline_after(kAdoptDeadline));
   if (!machine) {
     log_warn(facts.id + " cannot be adopted: " + machine.error().message());
     kill_remembered_process(facts.pid, facts.pid_start);
@@ -94,8 +95,10 @@ void HostImpl::adopt_all(std::vector<MachineRow>& rows, bool machine_rebooted) {
     const MachineRow& row = rows[i];
     if (machine_rebooted || row.pid == 0) return;
     const bool wanted = row.info.state == SandboxState::kRunning && row.role != MachineRole::kBuilder;
-    if (wanted) adopted[i] = adopt_one(row);
-    else kill_remembered_process(static_cast<pid_t>(row.pid), row.pid_start);
+    if (wanted)
+      adopted[i] = adopt_one(row);
+    else
+      kill_remembered_process(static_cast<pid_t>(row.pid), row.pid_start);
   });
   std::vector<MachineRow> rest;
   size_t sandboxes = 0;
@@ -138,7 +141,7 @@ void HostImpl::undo_half_made(const std::vector<MachineRow>& rows) {
     }
     const bool was_running = info.state == SandboxState::kRunning;
     const SandboxState state = was_running ? SandboxState::kFailed : info.state;
-    const std::string reason = !was_running ? info.state_reason
+    const std::string reason = !was_running                ? info.state_reason
                                : info.state_reason.empty() ? "its monitor ended while the daemon was away"
                                                            : info.state_reason;
     insert(info);
@@ -157,7 +160,8 @@ void HostImpl::undo_half_made(const std::vector<MachineRow>& rows) {
   }
   // Leaves of the tree first go those without descendants.
   for (const MachineRow& row : rows)
-    if (row.role == MachineRole::kSandbox && row.info.state == SandboxState::kGone) forget_childless(row.info.id, row.info.state_reason);
+    if (row.role == MachineRole::kSandbox && row.info.state == SandboxState::kGone)
+      forget_childless(row.info.id, row.info.state_reason);
   for (const std::string& id : parents_to_thaw)
     slow_->post([this, id] {
       abi::Request thaw;

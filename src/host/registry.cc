@@ -126,8 +126,8 @@ Result<std::unique_ptr<Registry>> Registry::open(const std::string& path) {
   if (!row) return fail(ErrorKind::kCorrupt, "registry " + path + " has no schema version");
   const int version = std::atoi(v.text_at(0).c_str());
   if (version != kSchemaVersion)
-    return fail(ErrorKind::kUnsupported, "registry " + path + " has schema version " + std::to_string(version) + ", this program knows " +
-                                             std::to_string(kSchemaVersion));
+    return fail(ErrorKind::kUnsupported, "registry " + path + " has schema version " + std::to_string(version) +
+                                             ", this program knows " + std::to_string(kSchemaVersion));
   return r;
 }
 
@@ -147,7 +147,8 @@ Result<bool> Registry::note_boot(const std::string& boot_id) {
     TRY_ASSIGN(const bool row, s.step());
     if (row) last = s.text_at(0);
   }
-  TRY_ASSIGN(SqlStatement w, db_.prepare("INSERT INTO meta VALUES('boot_id',?) ON CONFLICT(key) DO UPDATE SET value=excluded.value"));
+  TRY_ASSIGN(SqlStatement w,
+             db_.prepare("INSERT INTO meta VALUES('boot_id',?) ON CONFLICT(key) DO UPDATE SET value=excluded.value"));
   TRY(w.bind(std::string_view(boot_id)).run());
   return last && *last != boot_id;
 }
@@ -172,7 +173,9 @@ Status Registry::insert_overlay(const std::string& id, OverlayState state) {
 }
 
 Status Registry::append_chain(const std::string& machine_id, const std::string& overlay_id) {
-  TRY_ASSIGN(SqlStatement s, db_.prepare("INSERT INTO chain VALUES(?1,(SELECT coalesce(max(position),-1)+1 FROM chain WHERE machine_id=?1),?2)"));
+  TRY_ASSIGN(
+      SqlStatement s,
+      db_.prepare("INSERT INTO chain VALUES(?1,(SELECT coalesce(max(position),-1)+1 FROM chain WHERE machine_id=?1),?2)"));
   return s.bind(std::string_view(machine_id)).bind(std::string_view(overlay_id)).run();
 }
 
@@ -203,7 +206,11 @@ Status Registry::begin_fork(const ForkIntent& intent) {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
   TRY_ASSIGN(SqlStatement op, db_.prepare("INSERT INTO operations VALUES(?,?,?,?)"));
-  TRY(op.bind(std::string_view(intent.id)).bind(std::string_view(intent.parent)).bind(std::string_view(intent.parent_next)).bind(wall_ns()).run());
+  TRY(op.bind(std::string_view(intent.id))
+          .bind(std::string_view(intent.parent))
+          .bind(std::string_view(intent.parent_next))
+          .bind(wall_ns())
+          .run());
   if (!intent.parent_next.empty()) TRY(insert_overlay(intent.parent_next, OverlayState::kWritable));
   TRY_ASSIGN(const std::vector<std::string> base, chain_locked(intent.parent));
   for (size_t i = 0; i < intent.children.size(); i++) {
@@ -253,10 +260,15 @@ Status Registry::settle_fork(const std::string& operation_id, bool swapped) {
   return t.commit();
 }
 
-Status Registry::set_process(const std::string& id, int64_t pid, uint64_t pid_start, uint64_t ram_address, uint64_t ram_bytes, uint32_t generation) {
+Status Registry::set_process(const std::string& id, int64_t pid, uint64_t pid_start, uint64_t ram_address, uint64_t ram_bytes,
+                             uint32_t generation) {
   const std::lock_guard lock(mutex_);
-  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET pid=?,pid_start=?,ram_address=?,ram_bytes=?,generation=? WHERE id=?"));
-  s.bind(pid).bind(static_cast<int64_t>(pid_start)).bind(static_cast<int64_t>(ram_address)).bind(static_cast<int64_t>(ram_bytes));
+  TRY_ASSIGN(SqlStatement s,
+             db_.prepare("UPDATE machines SET pid=?,pid_start=?,ram_address=?,ram_bytes=?,generation=? WHERE id=?"));
+  s.bind(pid)
+      .bind(static_cast<int64_t>(pid_start))
+      .bind(static_cast<int64_t>(ram_address))
+      .bind(static_cast<int64_t>(ram_bytes));
   return s.bind(int64_t{generation}).bind(std::string_view(id)).run();
 }
 
@@ -264,7 +276,9 @@ Status Registry::set_running(const std::vector<SandboxInfo>& infos) {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
   for (const SandboxInfo& i : infos) {
-    TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET state='running',reason='',total_ms=?,fork_ms=?,identify_ms=?,boot_ms=? WHERE id=?"));
+    TRY_ASSIGN(
+        SqlStatement s,
+        db_.prepare("UPDATE machines SET state='running',reason='',total_ms=?,fork_ms=?,identify_ms=?,boot_ms=? WHERE id=?"));
     s.bind(i.timing.total_ms).bind(i.timing.fork_ms).bind(i.timing.identify_ms).bind(i.timing.template_boot_ms);
     TRY(s.bind(std::string_view(i.id)).run());
   }
@@ -360,7 +374,10 @@ Result<std::vector<std::string>> Registry::chain(const std::string& machine_id) 
 
 Result<std::vector<OverlayRow>> Registry::chain_rows(const std::string& machine_id) {
   const std::lock_guard lock(mutex_);
-  TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT o.id,o.state FROM chain c JOIN overlays o ON o.id=c.overlay_id WHERE c.machine_id=? ORDER BY c.position"));
+  TRY_ASSIGN(
+      SqlStatement s,
+      db_.prepare(
+          "SELECT o.id,o.state FROM chain c JOIN overlays o ON o.id=c.overlay_id WHERE c.machine_id=? ORDER BY c.position"));
   s.bind(std::string_view(machine_id));
   std::vector<OverlayRow> out;
   for (;;) {
@@ -394,7 +411,8 @@ Result<std::vector<PendingFork>> Registry::pending_forks() {
 Result<std::vector<std::string>> Registry::doom_unused() {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
-  TRY(db_.exec("UPDATE overlays SET state='doomed' WHERE id NOT IN (SELECT overlay_id FROM chain)"
+  TRY(
+      db_.exec("UPDATE overlays SET state='doomed' WHERE id NOT IN (SELECT overlay_id FROM chain)"
                " AND id NOT IN (SELECT parent_next FROM operations)"));
   std::vector<std::string> out;
   {

@@ -24,16 +24,17 @@ namespace ramet::host {
 enum class MachineRole { kSandbox, kZygote, kBuilder };
 
 struct MachineRow {
-  SandboxInfo info;                    // of zygotes and builders only id, template, state, size
+  SandboxInfo info;  // of zygotes and builders only id, template, state, size
   MachineRole role = MachineRole::kSandbox;
-  std::string template_digest;         // of its template.json: a zygote of a replaced template is not adopted
-  int64_t pid = 0;                     // 0: not started
-  uint64_t pid_start = 0;              // field 22 of /proc/PID/stat: with pid, names one process of this boot
+  std::string template_digest;  // of its template.json: a zygote of a replaced template is not adopted
+  int64_t pid = 0;              // 0: not started
+  uint64_t pid_start = 0;       // field 22 of /proc/PID/stat: with pid, names one process of this boot
   uint64_t ram_address = 0;
   uint64_t ram_bytes = 0;
 };
 
-// writable: one machine writes it; frozen: nobody may, any number read; sealed: frozen, durable and immutable; doomed: being deleted.
+// writable: one machine writes it; frozen: nobody may, any number read; sealed: frozen, durable and immutable; doomed: being
+// deleted.
 enum class OverlayState { kWritable, kFrozen, kSealed, kDoomed };
 struct OverlayRow {
   std::string id;
@@ -41,9 +42,9 @@ struct OverlayRow {
 };
 
 struct ForkIntent {
-  std::string id;                      // of the operation
+  std::string id;  // of the operation
   std::string parent;
-  std::string parent_next;             // overlay prepared for the parent; empty when it has no disk (zygote)
+  std::string parent_next;  // overlay prepared for the parent; empty when it has no disk (zygote)
   std::vector<MachineRow> children;
   std::vector<std::string> child_overlays;  // one per child
 };
@@ -69,7 +70,8 @@ class Registry {
   // The monitor answered: when `swapped`, the parent's overlay became frozen and parent_next its writable one, and the children
   // stand on the frozen one too; else parent_next is doomed. Ends the operation. Applying it twice changes nothing.
   Status settle_fork(const std::string& operation_id, bool swapped);
-  Status set_process(const std::string& id, int64_t pid, uint64_t pid_start, uint64_t ram_address, uint64_t ram_bytes, uint32_t generation);
+  Status set_process(const std::string& id, int64_t pid, uint64_t pid_start, uint64_t ram_address, uint64_t ram_bytes,
+                     uint32_t generation);
   // All or none of them.
   Status set_running(const std::vector<SandboxInfo>& infos);
   // The decision that it is over; what it owns stays known until release_machine().

@@ -35,9 +35,7 @@ class RegistryTest : public ::testing::Test {
     r.info.labels = {{"k", "v\"\n"}};
     return r;
   }
-  ForkIntent intent() {
-    return {"op-1", "a", "a-next", {row("b", "a"), row("c", "a")}, {"b-own", "c-own"}};
-  }
+  ForkIntent intent() { return {"op-1", "a", "a-next", {row("b", "a"), row("c", "a")}, {"b-own", "c-own"}}; }
   std::vector<std::string> chain(const std::string& id) { return *registry_->chain(id); }
 
   using Ids = std::vector<std::string>;

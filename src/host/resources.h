@@ -1,6 +1,6 @@
-// host/resources.h - what one machine owns outside its process: directory, console file, listening socket, overlay files, cgroup
-// leaf. All are named after ids that the registry already holds, so each can be made and taken away by name alone, twice as well.
-// Not here: the process (machine.h), who still uses an overlay (registry.h). Thread: any.
+// host/resources.h - what one machine owns outside its process: directory, console file, listening socket, overlay files,
+// cgroup leaf. All are named after ids that the registry already holds, so each can be made and taken away by name alone, twice
+// as well. Not here: the process (machine.h), who still uses an overlay (registry.h). Thread: any.
 #pragma once
 
 #include <optional>

@@ -6,11 +6,19 @@ namespace {
 ErrorKind kind_of_sqlite(int code) {
   switch (code & 0xff) {
     case SQLITE_FULL: return ErrorKind::kNoSpace;
-    case SQLITE_CORRUPT: case SQLITE_NOTADB: return ErrorKind::kCorrupt;
-    case SQLITE_CONSTRAINT: case SQLITE_BUSY: case SQLITE_LOCKED: return ErrorKind::kConflict;
-    case SQLITE_PERM: case SQLITE_READONLY: case SQLITE_CANTOPEN: case SQLITE_AUTH: return ErrorKind::kPermission;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB: return ErrorKind::kCorrupt;
+    case SQLITE_CONSTRAINT:
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: return ErrorKind::kConflict;
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_AUTH: return ErrorKind::kPermission;
     case SQLITE_NOMEM: return ErrorKind::kNoMemory;
-    case SQLITE_MISUSE: case SQLITE_RANGE: case SQLITE_ERROR: return ErrorKind::kInternal;
+    case SQLITE_MISUSE:
+    case SQLITE_RANGE:
+    case SQLITE_ERROR: return ErrorKind::kInternal;
     default: return ErrorKind::kIo;
   }
 }

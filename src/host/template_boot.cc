@@ -43,12 +43,14 @@ MachineRow machine_row(const std::string& id, MachineRole role, const Template& 
 Status wait_for_agent(Machine& machine, Deadline deadline) {
   while (MonotonicClock::now() < deadline) {
     if (const std::optional<MachineEnd> end = machine.end())
-      return fail(ErrorKind::kUnavailable, "the guest ended before its agent answered (" + end->reason + (end->detail.empty() ? "" : ": " + end->detail) + ")");
+      return fail(ErrorKind::kUnavailable, "the guest ended before its agent answered (" + end->reason +
+                                               (end->detail.empty() ? "" : ": " + end->detail) + ")");
     Result<UniqueFd> stream = machine.agent_stream(std::min(deadline, deadline_after(Milliseconds(2000))));
     if (stream) {
       abi::Request ping;
       ping.mutable_ping();
-      const Result<abi::Result> pong = agent_call(std::move(*stream), ping, std::min(deadline, deadline_after(Milliseconds(5000))));
+      const Result<abi::Result> pong =
+          agent_call(std::move(*stream), ping, std::min(deadline, deadline_after(Milliseconds(5000))));
       if (pong && pong->has_pong()) return {};
     }
     std::this_thread::sleep_for(Milliseconds(50));
@@ -58,7 +60,8 @@ Status wait_for_agent(Machine& machine, Deadline deadline) {
 
 Status seal(UniqueFd& fd) {
   if (::fchmod(fd.get(), 0400) < 0) return fail_errno("chmod of an image");
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) return fail_errno("seal an image");
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+    return fail_errno("seal an image");
   TRY_ASSIGN(UniqueFd read_only, reopen(fd.get(), O_RDONLY));
   fd = std::move(read_only);
   return {};
@@ -72,16 +75,19 @@ void add_overlay(vmm::OverlayFds& out, FdsToSend& fds, const OverlayFiles& o) {
   out.set_log_ro_fd(fds.add(o.log_ro.get()));
 }
 
-Result<std::shared_ptr<Machine>> start_monitor(const Context& c, const std::string& id, vmm::Bootstrap& b, const FdsToSend& fds, Deadline deadline) {
+Result<std::shared_ptr<Machine>> start_monitor(const Context& c, const std::string& id, vmm::Bootstrap& b, const FdsToSend& fds,
+                                               Deadline deadline) {
   TRY_ASSIGN(std::shared_ptr<Machine> machine,
-             Machine::start(c.machine_options(id), {c.options.vmm_program, c.paths.machine_dir(id) + "/monitor.log"}, b, fds, deadline));
+             Machine::start(c.machine_options(id), {c.options.vmm_program, c.paths.machine_dir(id) + "/monitor.log"}, b, fds,
+                            deadline));
   const Status moved = c.resources.cgroups.move(id, id, machine->facts().pid);
   if (!moved) log_warn(moved.error().to_string());
   return machine;
 }
 
-Result<std::shared_ptr<Machine>> start_builder(const Context& c, const std::string& id, const std::string& overlay, const Template& t,
-                                               const TemplateFiles& files, uint32_t vcpus, uint64_t memory_mib, Deadline deadline) {
+Result<std::shared_ptr<Machine>> start_builder(const Context& c, const std::string& id, const std::string& overlay,
+                                               const Template& t, const TemplateFiles& files, uint32_t vcpus,
+                                               uint64_t memory_mib, Deadline deadline) {
   TRY_ASSIGN(const UniqueFd kvm, open_kvm(c));
   TRY_ASSIGN(const MachineFiles own, c.resources.prepare(id, id, 0, overlay));
   crash_point("boot.files");
@@ -107,8 +113,8 @@ Result<std::shared_ptr<Machine>> start_builder(const Context& c, const std::stri
 }
 
 // Everything between the running builder and the image; the caller dismantles the builder whatever comes out.
-Result<MachineImage> capture(const Context& c, const std::string& overlay, const Template& t, uint32_t vcpus, uint64_t memory_mib,
-                             Machine& builder, Deadline deadline) {
+Result<MachineImage> capture(const Context& c, const std::string& overlay, const Template& t, uint32_t vcpus,
+                             uint64_t memory_mib, Machine& builder, Deadline deadline) {
   if (c.options.agent == AgentUse::kRequired) {
     TRY(wait_for_agent(builder, deadline));
     crash_point("boot.agent_ready");
@@ -144,11 +150,13 @@ Result<MachineImage> capture(const Context& c, const std::string& overlay, const
   (void)builder.call(std::move(stop), {}, deadline_after(Milliseconds(2000)));
   if (!builder.wait_end(deadline_after(Milliseconds(5000)))) {
     builder.kill();
-    if (!builder.wait_end(deadline_after(Milliseconds(10'000)))) return fail(ErrorKind::kTimeout, "the building monitor does not end");
+    if (!builder.wait_end(deadline_after(Milliseconds(10'000))))
+      return fail(ErrorKind::kTimeout, "the building monitor does not end");
   }
   TRY_ASSIGN(const uint64_t vmstate_bytes, file_size(image.vmstate.get()));
   if (vmstate_bytes == 0 || vmstate_bytes > kVmstateLimit || vmstate_bytes != captured.vmstate_bytes())
-    return fail(ErrorKind::kCorrupt, "machine state of " + std::to_string(vmstate_bytes) + " bytes, the monitor said " + std::to_string(captured.vmstate_bytes()));
+    return fail(ErrorKind::kCorrupt, "machine state of " + std::to_string(vmstate_bytes) + " bytes, the monitor said " +
+                                         std::to_string(captured.vmstate_bytes()));
   for (UniqueFd* fd : {&image.vmstate, &image.memory_even, &image.memory_odd}) TRY(seal(*fd));
   crash_point("boot.sealed");
   return image;
@@ -166,7 +174,8 @@ Result<MachineImage> boot_template(const Context& c, const Template& t, uint32_t
   TRY_ASSIGN(TemplateFiles files, c.templates.open_files(t));
   Result<Admission::Reservation> room = c.admission.reserve(boot_bytes(memory_mib << 20), 0);
   if (!room) {
-    Error error = std::move(room).error().with_context("boot template '" + t.info.name + "' with " + std::to_string(memory_mib) + " MiB");
+    Error error =
+        std::move(room).error().with_context("boot template '" + t.info.name + "' with " + std::to_string(memory_mib) + " MiB");
     return tl::unexpected<Error>(std::move(error).with_hint("ask for less memory, or end sandboxes that are not needed"));
   }
   const std::string id = new_id("bl"), overlay = new_id("ov");
@@ -182,7 +191,8 @@ Result<MachineImage> boot_template(const Context& c, const Template& t, uint32_t
     const std::string tail = console_tail(c, id);
     dismantle(c, id, id, builder ? *builder : nullptr);
     Error error = std::move(image).error().with_context("template '" + t.info.name + "' did not boot");
-    if (!tail.empty()) error = Error(error.kind(), error.message() + "; its console ends with:\n" + tail, error.err()).with_hint(error.hint());
+    if (!tail.empty())
+      error = Error(error.kind(), error.message() + "; its console ends with:\n" + tail, error.err()).with_hint(error.hint());
     return tl::unexpected<Error>(std::move(error));
   }
   if (!image->overlay.empty()) TRY(c.registry.set_overlay_state(overlay, OverlayState::kFrozen));
@@ -231,7 +241,8 @@ Result<std::shared_ptr<Machine>> start_zygote(const Context& c, const MachineIma
   Result<std::shared_ptr<Machine>> machine = start();
   if (!machine) {
     dismantle(c, id, id, nullptr);
-    return tl::unexpected<Error>(std::move(machine).error().with_context("the zygote of template '" + image.source.info.name + "' did not start"));
+    return tl::unexpected<Error>(
+        std::move(machine).error().with_context("the zygote of template '" + image.source.info.name + "' did not start"));
   }
   crash_point("zygote.started");
   SandboxInfo running = row.info;

@@ -26,7 +26,8 @@ struct MachineImage {
   uint64_t stored_bytes = 0;
 };
 
-// Errors: kUnavailable (no KVM; the guest did not come up, with the end of its console), kTimeout, kCorrupt, kNoSpace, kNoMemory.
+// Errors: kUnavailable (no KVM; the guest did not come up, with the end of its console), kTimeout, kCorrupt, kNoSpace,
+// kNoMemory.
 Result<MachineImage> boot_template(const Context& context, const Template& source, uint32_t vcpus, uint64_t memory_mib);
 Result<std::shared_ptr<Machine>> start_zygote(const Context& context, const MachineImage& image);
 

@@ -13,18 +13,23 @@ tl::unexpected<Error> bad(const std::string& what) { return fail(ErrorKind::kInv
 Result<uint64_t> number(const json::object& o, const char* key, uint64_t low, uint64_t high) {
   const json::value* v = o.if_contains(key);
   uint64_t n = 0;
-  if (v && v->is_int64() && v->get_int64() >= 0) n = static_cast<uint64_t>(v->get_int64());
-  else if (v && v->is_uint64()) n = v->get_uint64();
-  else return bad(std::string("'") + key + "' must be a whole number");
+  if (v && v->is_int64() && v->get_int64() >= 0)
+    n = static_cast<uint64_t>(v->get_int64());
+  else if (v && v->is_uint64())
+    n = v->get_uint64();
+  else
+    return bad(std::string("'") + key + "' must be a whole number");
   if (n < low || n > high)
-    return bad(std::string("'") + key + "' is " + std::to_string(n) + ", it must be between " + std::to_string(low) + " and " + std::to_string(high));
+    return bad(std::string("'") + key + "' is " + std::to_string(n) + ", it must be between " + std::to_string(low) + " and " +
+               std::to_string(high));
   return n;
 }
 
 Result<std::string> text(const json::object& o, const char* key, size_t limit) {
   const json::value* v = o.if_contains(key);
   if (!v || !v->is_string()) return bad(std::string("'") + key + "' must be a string");
-  if (v->get_string().size() > limit) return bad(std::string("'") + key + "' is longer than " + std::to_string(limit) + " bytes");
+  if (v->get_string().size() > limit)
+    return bad(std::string("'") + key + "' is longer than " + std::to_string(limit) + " bytes");
   return std::string(v->get_string());
 }
 
@@ -65,7 +70,8 @@ Result<TemplateInfo> parse_template_json(std::string_view source) {
     t.files.push_back(std::move(file));
   }
   if (t.files[2].bytes != t.disk_bytes)
-    return bad("disk.img has " + std::to_string(t.files[2].bytes) + " bytes but 'disk_bytes' is " + std::to_string(t.disk_bytes));
+    return bad("disk.img has " + std::to_string(t.files[2].bytes) + " bytes but 'disk_bytes' is " +
+               std::to_string(t.disk_bytes));
   return t;
 }
 

@@ -5,7 +5,8 @@
 
 namespace ramet::host {
 
-Result<std::shared_ptr<Machine>> TemplateRuntime::bring_up(Variant& v, const Template& source, uint32_t vcpus, uint64_t memory_mib) {
+Result<std::shared_ptr<Machine>> TemplateRuntime::bring_up(Variant& v, const Template& source, uint32_t vcpus,
+                                                           uint64_t memory_mib) {
   const std::shared_ptr<Machine> old = v.zygote;
   if (!v.image) {
     TRY_ASSIGN(v.image, boot_template(context_, source, vcpus, memory_mib));
@@ -19,13 +20,15 @@ Result<std::shared_ptr<Machine>> TemplateRuntime::bring_up(Variant& v, const Tem
   return zygote;
 }
 
-Result<TemplateRuntime::Zygote> TemplateRuntime::acquire(const std::string& name, std::optional<uint32_t> vcpus, std::optional<uint64_t> memory_mib) {
+Result<TemplateRuntime::Zygote> TemplateRuntime::acquire(const std::string& name, std::optional<uint32_t> vcpus,
+                                                         std::optional<uint64_t> memory_mib) {
   TRY_ASSIGN(const Template source, context_.templates.get(name));
   const uint32_t cpus = vcpus.value_or(source.info.vcpus);
   const uint64_t memory = memory_mib.value_or(source.info.memory_mib);
   if (cpus < 1 || cpus > 16) return fail(ErrorKind::kInvalid, std::to_string(cpus) + " vCPUs, a sandbox has 1 to 16");
   if (memory < 64 || memory > (1u << 20) || memory % 2 != 0)
-    return fail(ErrorKind::kInvalid, std::to_string(memory) + " MiB of memory, a sandbox has an even number between 64 and 1048576");
+    return fail(ErrorKind::kInvalid,
+                std::to_string(memory) + " MiB of memory, a sandbox has an even number between 64 and 1048576");
   const int64_t begin = monotonic_ns();
   const Key key{name, cpus, memory};
   std::unique_lock lock(mutex_);
@@ -126,7 +129,8 @@ bool TemplateRuntime::on_machine_end(const std::string& machine_id) {
     if (!v || !v->zygote || v->zygote->facts().id != machine_id) continue;
     if (v->status == "ready") v->status = "cold";
     const std::optional<MachineEnd> end = v->zygote->end();
-    log_warn("the zygote of template '" + std::get<0>(key) + "' ended (" + (end ? end->reason : "unknown") + "); the next create starts another");
+    log_warn("the zygote of template '" + std::get<0>(key) + "' ended (" + (end ? end->reason : "unknown") +
+             "); the next create starts another");
     return true;
   }
   return false;
@@ -138,8 +142,10 @@ TemplateRuntime::State TemplateRuntime::state(const std::string& name) const {
   for (const auto& [key, v] : variants_) {
     if (std::get<0>(key) != name || !v) continue;
     if (v->status == "ready") return {"ready", {}};
-    if (v->status == "booting") best = {"booting", {}};
-    else if (v->status == "failed" && best.status != "booting") best = {"failed", v->error.message()};
+    if (v->status == "booting")
+      best = {"booting", {}};
+    else if (v->status == "failed" && best.status != "booting")
+      best = {"failed", v->error.message()};
   }
   return best;
 }

@@ -59,7 +59,7 @@ class TemplateRuntime {
     std::string status = "cold";
     Error error{ErrorKind::kInternal, ""};
     std::string digest;
-    uint64_t attempt = 0;                  // counts finished boots
+    uint64_t attempt = 0;  // counts finished boots
     std::optional<MachineImage> image;
     std::shared_ptr<Machine> zygote;
     bool retired = false;

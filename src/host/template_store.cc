@@ -155,7 +155,8 @@ Result<Template> TemplateStore::commit(const std::string& name, std::string_view
   TRY(check_template_name(name));
   const std::lock_guard lock(commit_mutex_);
   TRY_ASSIGN(const TemplateInfo info, parse_template_json(template_json));
-  if (info.name != name) return fail(ErrorKind::kInvalid, "template.json names '" + info.name + "', the request '" + name + "'");
+  if (info.name != name)
+    return fail(ErrorKind::kInvalid, "template.json names '" + info.name + "', the request '" + name + "'");
   const std::string dir = upload_dir(name), target = paths_.template_dir(name);
   struct stat st;
   for (const TemplateFile& f : info.files) {
@@ -163,8 +164,9 @@ Result<Template> TemplateStore::commit(const std::string& name, std::string_view
     if (::stat(path.c_str(), &st) < 0) {
       // A file of the present template with the same digest need not travel again.
       const Result<Template> old = get(name);
-      const bool same = old && std::any_of(old->info.files.begin(), old->info.files.end(),
-                                           [&](const TemplateFile& o) { return o.name == f.name && o.sha256 == f.sha256 && o.bytes == f.bytes; });
+      const bool same = old && std::any_of(old->info.files.begin(), old->info.files.end(), [&](const TemplateFile& o) {
+                          return o.name == f.name && o.sha256 == f.sha256 && o.bytes == f.bytes;
+                        });
       if (!same) return fail(ErrorKind::kConflict, "file '" + f.name + "' of template '" + name + "' was not uploaded");
       TRY(make_directories(dir, 0700));
       if (::link((target + "/" + f.name).c_str(), path.c_str()) < 0) return fail_errno("take over " + f.name);
@@ -172,17 +174,20 @@ Result<Template> TemplateStore::commit(const std::string& name, std::string_view
       continue;
     }
     if (static_cast<uint64_t>(st.st_size) != f.bytes)
-      return fail(ErrorKind::kCorrupt, "'" + f.name + "' has " + std::to_string(st.st_size) + " bytes, template.json says " + std::to_string(f.bytes));
+      return fail(ErrorKind::kCorrupt, "'" + f.name + "' has " + std::to_string(st.st_size) + " bytes, template.json says " +
+                                           std::to_string(f.bytes));
     const Result<std::string> hash = read_file(path + ".sha256", 64);  // made while it was written
     TRY_ASSIGN(const std::string digest, hash ? hash : hash_file(path));
-    if (digest != f.sha256) return fail(ErrorKind::kCorrupt, "'" + f.name + "' has SHA-256 " + digest + ", template.json says " + f.sha256);
+    if (digest != f.sha256)
+      return fail(ErrorKind::kCorrupt, "'" + f.name + "' has SHA-256 " + digest + ", template.json says " + f.sha256);
   }
   TRY(check_elf(dir + "/vmlinux"));
   TRY(replace_file(dir + "/template.json", template_json));
   for (const char* f : kFileNames) ::unlink((dir + "/" + f + ".sha256").c_str());
   TRY(sync_directory(dir));
   if (::stat(target.c_str(), &st) == 0) {
-    if (::renameat2(AT_FDCWD, dir.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) < 0) return fail_errno("replace template " + name);
+    if (::renameat2(AT_FDCWD, dir.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) < 0)
+      return fail_errno("replace template " + name);
     std::error_code ec;
     std::filesystem::remove_all(dir, ec);
   } else if (::rename(dir.c_str(), target.c_str()) < 0) {
@@ -211,7 +216,8 @@ Result<Template> TemplateStore::get(const std::string& name) const {
   TRY(check_template_name(name));
   const std::string path = paths_.template_dir(name) + "/template.json";
   Result<std::string> text = read_file(path, 1 << 20);
-  if (!text && text.error().kind() == ErrorKind::kNotFound) return fail(ErrorKind::kNotFound, "there is no template '" + name + "'");
+  if (!text && text.error().kind() == ErrorKind::kNotFound)
+    return fail(ErrorKind::kNotFound, "there is no template '" + name + "'");
   if (!text) return tl::unexpected<Error>(std::move(text).error());
   Result<TemplateInfo> info = parse_template_json(*text);
   if (!info) return fail(ErrorKind::kCorrupt, "template '" + name + "': " + info.error().message());
@@ -247,8 +253,8 @@ Result<TemplateFiles> TemplateStore::open_files(const Template& t) const {
     if (!fd) return fail(ErrorKind::kCorrupt, "template '" + t.info.name + "': " + fd.error().message());
     TRY_ASSIGN(const uint64_t size, file_size(fd->get()));
     if (size != f.bytes)
-      return fail(ErrorKind::kCorrupt, "template '" + t.info.name + "': " + f.name + " has " + std::to_string(size) + " bytes, template.json says " +
-                                           std::to_string(f.bytes));
+      return fail(ErrorKind::kCorrupt, "template '" + t.info.name + "': " + f.name + " has " + std::to_string(size) +
+                                           " bytes, template.json says " + std::to_string(f.bytes));
     *slots[i] = std::move(*fd);
   }
   return out;

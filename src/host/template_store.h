@@ -3,9 +3,8 @@
 //   templates/NAME/{template.json, vmlinux, initrd, disk.img}     a template: immutable, replaced as a whole
 //   templates/.upload-NAME/                                       files on their way in; nobody boots them
 //
-// A commit verifies size and SHA-256 of every file, syncs, and exchanges the directories: at any time there is the old template or
-// the new one. Machines that run hold the old files open. Not here: booting (template_runtime.h).
-// Thread: any.
+// A commit verifies size and SHA-256 of every file, syncs, and exchanges the directories: at any time there is the old template
+// or the new one. Machines that run hold the old files open. Not here: booting (template_runtime.h). Thread: any.
 #pragma once
 
 #include <memory>

@@ -29,13 +29,19 @@ class TemplateStoreTest : public ::testing::Test {
     return *(*w)->finish();
   }
   void put_all() {
-    files_ = {put("vmlinux", std::string("\x7f" "ELF\x02", 5) + std::string(60, 'k')), put("initrd", "initrd"), put("disk.img", disk_)};
+    files_ = {put("vmlinux", std::string("\x7f"
+                                         "ELF\x02",
+                                         5) +
+                                 std::string(60, 'k')),
+              put("initrd", "initrd"), put("disk.img", disk_)};
   }
   std::string json(const std::string& extra = "") {
     std::string files;
     for (const TemplateFile& f : files_)
-      files += (files.empty() ? "\"" : ",\"") + f.name + "\":{\"bytes\":" + std::to_string(f.bytes) + ",\"sha256\":\"" + f.sha256 + "\"}";
-    return "{\"format\":1,\"name\":\"t\",\"kernel_release\":\"6\",\"vcpus\":2,\"memory_mib\":256,\"disk_bytes\":65536," + extra + "\"files\":{" + files + "}}";
+      files += (files.empty() ? "\"" : ",\"") + f.name + "\":{\"bytes\":" + std::to_string(f.bytes) + ",\"sha256\":\"" +
+               f.sha256 + "\"}";
+    return "{\"format\":1,\"name\":\"t\",\"kernel_release\":\"6\",\"vcpus\":2,\"memory_mib\":256,\"disk_bytes\":65536," +
+           extra + "\"files\":{" + files + "}}";
   }
 
   Paths paths_;
@@ -116,12 +122,13 @@ TEST_F(TemplateStoreTest, RefusesNamesThatArePaths) {
 
 TEST_F(TemplateStoreTest, SaysWhichFieldIsWrong) {
   put_all();
-  for (const auto& [bad, word] : {std::pair<std::string, std::string>{"{", "object"},
-                                  {"[]", "object"},
-                                  {"{\"format\":2}", "format"},
-                                  {"{\"format\":1,\"name\":7}", "name"},
-                                  {"{\"format\":1,\"name\":\"t\",\"kernel_release\":\"6\",\"vcpus\":17}", "vcpus"},
-                                  {"{\"format\":1,\"name\":\"t\",\"kernel_release\":\"6\",\"vcpus\":1,\"memory_mib\":65}", "memory_mib"}}) {
+  for (const auto& [bad, word] :
+       {std::pair<std::string, std::string>{"{", "object"},
+        {"[]", "object"},
+        {"{\"format\":2}", "format"},
+        {"{\"format\":1,\"name\":7}", "name"},
+        {"{\"format\":1,\"name\":\"t\",\"kernel_release\":\"6\",\"vcpus\":17}", "vcpus"},
+        {"{\"format\":1,\"name\":\"t\",\"kernel_release\":\"6\",\"vcpus\":1,\"memory_mib\":65}", "memory_mib"}}) {
     const Result<Template> t = store_->commit("t", bad);
     ASSERT_FALSE(t);
     EXPECT_EQ(t.error().kind(), ErrorKind::kInvalid);

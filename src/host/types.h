@@ -30,9 +30,9 @@ const char* state_name(SandboxState state);
 using Labels = std::map<std::string, std::string>;
 
 struct CreateTiming {
-  double total_ms = 0;      // request to ready
-  double fork_ms = 0;       // fork request to the new VM running
-  double identify_ms = 0;   // VM running to identity confirmed by the agent
+  double total_ms = 0;          // request to ready
+  double fork_ms = 0;           // fork request to the new VM running
+  double identify_ms = 0;       // VM running to identity confirmed by the agent
   double template_boot_ms = 0;  // part of total: the template had to be booted first; else 0
 };
 
@@ -40,33 +40,33 @@ struct SandboxInfo {
   std::string id;
   std::string template_name;
   SandboxState state = SandboxState::kCreating;
-  std::string state_reason;               // one sentence when failed or gone
-  std::optional<std::string> parent_id;   // forked from; none when created from a template
-  std::string family_id;                  // id of the first sandbox of its fork family
-  uint32_t depth = 0;                     // 0: created from a template
+  std::string state_reason;              // one sentence when failed or gone
+  std::optional<std::string> parent_id;  // forked from; none when created from a template
+  std::string family_id;                 // id of the first sandbox of its fork family
+  uint32_t depth = 0;                    // 0: created from a template
   int64_t created_at_ns = 0;
   std::optional<int64_t> expires_at_ns;
   Labels labels;
-  std::map<std::string, std::string> env; // default environment of its commands
+  std::map<std::string, std::string> env;  // default environment of its commands
   uint32_t vcpus = 0;
   uint64_t memory_mib = 0;
   uint64_t disk_bytes = 0;
-  uint32_t generation = 0;                // forks since the image, as the monitor counts them
+  uint32_t generation = 0;  // forks since the image, as the monitor counts them
   CreateTiming timing;
 };
 
 struct CreateOptions {
   std::string template_name;
-  std::optional<uint32_t> vcpus;          // default: the template's
+  std::optional<uint32_t> vcpus;  // default: the template's
   std::optional<uint64_t> memory_mib;
-  std::optional<uint64_t> ttl_seconds;    // absent: the host's default; 0: never
+  std::optional<uint64_t> ttl_seconds;  // absent: the host's default; 0: never
   Labels labels;
   std::map<std::string, std::string> env;
 };
 
 struct PatchOptions {
-  std::optional<uint64_t> ttl_seconds;    // from now; 0: never
-  std::optional<Labels> labels;           // replaces all labels
+  std::optional<uint64_t> ttl_seconds;  // from now; 0: never
+  std::optional<Labels> labels;         // replaces all labels
 };
 
 enum class ForkMode {
@@ -74,29 +74,29 @@ enum class ForkMode {
   kPartial,  // started and failed are both reported
 };
 enum class ForkStrictness {
-  kStrict,   // user tasks are frozen around the instant; no child repeats a random number of its parent
+  kStrict,  // user tasks are frozen around the instant; no child repeats a random number of its parent
   kLoose,
 };
 struct ForkOptions {
   uint32_t count = 1;
   ForkMode mode = ForkMode::kAll;
   ForkStrictness strictness = ForkStrictness::kStrict;
-  std::optional<uint64_t> ttl_seconds;    // absent: the host's default; 0: never
-  std::optional<Labels> labels;           // absent: the parent's
+  std::optional<uint64_t> ttl_seconds;  // absent: the host's default; 0: never
+  std::optional<Labels> labels;         // absent: the parent's
 };
 struct ForkFailure {
-  uint32_t index = 0;                     // 0 .. count-1
+  uint32_t index = 0;  // 0 .. count-1
   Error error;
 };
 struct ForkTiming {
-  double freeze_ms = 0;        // agent froze the user tasks
-  double vcpu_stop_ms = 0;     // last KVM_RUN exit to first re-entry
-  double parent_pause_ms = 0;  // first moment user tasks stood still to the parent's thaw (strict), else vcpu_stop_ms
-  double fork_ms = 0;          // fork request to the monitor's answer
+  double freeze_ms = 0;          // agent froze the user tasks
+  double vcpu_stop_ms = 0;       // last KVM_RUN exit to first re-entry
+  double parent_pause_ms = 0;    // first moment user tasks stood still to the parent's thaw (strict), else vcpu_stop_ms
+  double fork_ms = 0;            // fork request to the monitor's answer
   std::vector<double> ready_ms;  // per started child, request to identity confirmed
 };
 struct ForkResult {
-  std::vector<SandboxInfo> children;      // started, in the order of their index
+  std::vector<SandboxInfo> children;  // started, in the order of their index
   std::vector<ForkFailure> failed;
   ForkTiming timing;
 };
@@ -111,9 +111,9 @@ struct TreeNode {
 };
 
 struct TemplateFile {
-  std::string name;                 // vmlinux, initrd, disk.img
+  std::string name;  // vmlinux, initrd, disk.img
   uint64_t bytes = 0;
-  std::string sha256;               // hex
+  std::string sha256;  // hex
 };
 struct TemplateInfo {
   std::string name;
@@ -124,8 +124,8 @@ struct TemplateInfo {
   std::string cmdline;
   std::vector<TemplateFile> files;
   int64_t committed_at_ns = 0;
-  std::string status;               // cold, booting, ready, failed
-  std::string status_reason;        // why it failed, with the end of the console
+  std::string status;         // cold, booting, ready, failed
+  std::string status_reason;  // why it failed, with the end of the console
 };
 
 struct WindowSize {
@@ -133,30 +133,30 @@ struct WindowSize {
   uint32_t cols = 80;
 };
 struct ExecOptions {
-  std::vector<std::string> argv;    // either argv
-  std::string shell;                // or a shell line; with a pty neither: a login shell
+  std::vector<std::string> argv;  // either argv
+  std::string shell;              // or a shell line; with a pty neither: a login shell
   std::map<std::string, std::string> env;
   std::string cwd;
   std::string user;
-  bool stdin_open = false;          // input follows (a pty always has input)
+  bool stdin_open = false;  // input follows (a pty always has input)
   std::optional<WindowSize> pty;
   std::string term;
   std::optional<uint64_t> timeout_ms;
-  bool detach = false;              // the stream ends after `started`
+  bool detach = false;  // the stream ends after `started`
   std::string tag;
 };
 struct ExitInfo {
   uint32_t code = 0;
-  uint32_t signal = 0;              // 0: it exited by itself
+  uint32_t signal = 0;  // 0: it exited by itself
   bool timed_out = false;
   double duration_ms = 0;
 };
 struct ExecEvent {
   enum class Kind { kStarted, kStdout, kStderr, kExit, kDetached } kind = Kind::kStarted;
-  uint32_t pid = 0;                 // kStarted
-  std::string data;                 // kStdout, kStderr: any bytes
-  uint64_t offset = 0;              // of data's first byte in its stream; a jump means output was dropped
-  ExitInfo exit;                    // kExit
+  uint32_t pid = 0;     // kStarted
+  std::string data;     // kStdout, kStderr: any bytes
+  uint64_t offset = 0;  // of data's first byte in its stream; a jump means output was dropped
+  ExitInfo exit;        // kExit
 };
 struct ProcessInfo {
   uint32_t pid = 0;
@@ -175,10 +175,10 @@ struct ProcessInfo {
 enum class FileType { kUnknown, kRegular, kDirectory, kSymlink, kOther };
 const char* file_type_name(FileType type);  // unknown, file, directory, symlink, other
 struct FileInfo {
-  std::string path;                 // bytes as the guest has them
+  std::string path;  // bytes as the guest has them
   FileType type = FileType::kUnknown;
   uint64_t size_bytes = 0;
-  uint32_t mode = 0;                // 07777
+  uint32_t mode = 0;  // 07777
   uint32_t uid = 0;
   uint32_t gid = 0;
   std::string user;
@@ -189,23 +189,23 @@ struct FileInfo {
 struct ReadOptions {
   std::string user;
   uint64_t offset = 0;
-  uint64_t length = 0;              // 0: to the end
+  uint64_t length = 0;  // 0: to the end
 };
 enum class WriteMode { kReplace, kAt, kAppend };
 struct WriteOptions {
   WriteMode mode = WriteMode::kReplace;
-  uint64_t offset = 0;              // kAt
-  uint32_t permissions = 0;         // 0: those of the replaced file, else 0644
+  uint64_t offset = 0;       // kAt
+  uint32_t permissions = 0;  // 0: those of the replaced file, else 0644
   std::string user;
   bool create_parents = true;
 };
 
 struct KvmReport {
   bool usable = false;
-  std::string detail;               // the probe's own words
+  std::string detail;  // the probe's own words
 };
 struct CgroupReport {
-  bool usable = false;              // v2 with at least memory
+  bool usable = false;  // v2 with at least memory
   std::string root;
   std::vector<std::string> controllers;
 };
@@ -217,13 +217,13 @@ struct HostReport {
   CgroupReport cgroup;
   uint64_t memory_total_bytes = 0;
   uint64_t memory_available_bytes = 0;
-  uint64_t memory_reserved_bytes = 0;   // promised to sandboxes and not yet used
+  uint64_t memory_reserved_bytes = 0;  // promised to sandboxes and not yet used
   uint64_t state_free_bytes = 0;
-  bool immutable_overlays = false;      // the state's file system can make a frozen overlay immutable
+  bool immutable_overlays = false;  // the state's file system can make a frozen overlay immutable
   uint32_t cpus = 0;
   uint32_t sandboxes_running = 0;
   std::string kernel;
-  std::vector<std::string> warnings;    // what works less well here, one sentence each
+  std::vector<std::string> warnings;  // what works less well here, one sentence each
 };
 struct Health {
   bool ok = false;

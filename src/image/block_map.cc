@@ -14,7 +14,9 @@ std::unique_ptr<BlockMap::Page, BlockMap::FreePage> BlockMap::make_page(Slot fil
   return page;
 }
 
-BlockMap::BlockMap(uint64_t blocks) : blocks_(blocks), chunks_((blocks + kChunkBlocks - 1) / kChunkBlocks) { counts_[0] = blocks; }
+BlockMap::BlockMap(uint64_t blocks) : blocks_(blocks), chunks_((blocks + kChunkBlocks - 1) / kChunkBlocks) {
+  counts_[0] = blocks;
+}
 
 BlockMap::Run BlockMap::run_at(BlockRange range) const {
   size_t chunk = range.first / kChunkBlocks;

@@ -1,8 +1,8 @@
 // image/block_map.h - where each block of a disk lies: block -> slot, a small number that names a layer. One byte per block,
-// in pages of 4096 that exist only for chunks (16 MiB) whose blocks do not all have the same slot; so an untouched disk costs 16
-// bytes per chunk, and after fork(2) a branch copies one page per chunk that it writes to.
-// Rejected: a tree of extents (random 4 KiB writes make it larger than this, and it allocates on the write path).
-// Not here: what a slot is (overlay_stack.h), pending records. Thread: the owner's mutex.
+// in pages of 4096 that exist only for chunks (16 MiB) whose blocks do not all have the same slot; so an untouched disk costs
+// 16 bytes per chunk, and after fork(2) a branch copies one page per chunk that it writes to. Rejected: a tree of extents
+// (random 4 KiB writes make it larger than this, and it allocates on the write path). Not here: what a slot is
+// (overlay_stack.h), pending records. Thread: the owner's mutex.
 #pragma once
 
 #include <array>

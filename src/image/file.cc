@@ -14,7 +14,8 @@ Result<bool> PosixFile::read(uint64_t offset, std::span<const iovec> to, Wait wa
   IovecCursor cursor(to);
   while (left > 0) {
     const std::span<const iovec> pieces = cursor.peek(left);
-    const ssize_t n = ::preadv2(reader_.get(), pieces.data(), static_cast<int>(pieces.size()), static_cast<off_t>(offset), flags);
+    const ssize_t n =
+        ::preadv2(reader_.get(), pieces.data(), static_cast<int>(pieces.size()), static_cast<off_t>(offset), flags);
     if (n < 0) {
       if (errno == EINTR) continue;
       if (flags && (errno == EAGAIN || errno == EOPNOTSUPP)) return false;

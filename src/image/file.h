@@ -1,5 +1,5 @@
-// image/file.h - the seam between image code and the file system: offset reads and writes, sync, punch. PosixFile is the real one;
-// tests put one below that forgets what was not synced. Not here: paths (descriptors come from the daemon), formats.
+// image/file.h - the seam between image code and the file system: offset reads and writes, sync, punch. PosixFile is the real
+// one; tests put one below that forgets what was not synced. Not here: paths (descriptors come from the daemon), formats.
 //
 // A file may have a *writer* (a descriptor open for writing) besides its reading one. drop_writer() closes it for good: what is
 // left can be read and synced only, which is how an overlay is frozen.

@@ -52,8 +52,8 @@ Result<std::optional<MapLogHeader>> read_header(const File& file, uint64_t size)
   return best;
 }
 
-// A header is durable before any record is, unless the records were written by a freeze. So a log without a header holds nothing
-// that was ever flushed, if it begins with a freeze or with no record at all.
+// A header is durable before any record is, unless the records were written by a freeze. So a log without a header holds
+// nothing that was ever flushed, if it begins with a freeze or with no record at all.
 Status check_headerless(const File& file, uint64_t size) {
   RecordReader reader(file, kMapLogRecordsStart, std::max(size, kMapLogRecordsStart));
   TRY_ASSIGN(const auto bytes, reader.next());
@@ -112,7 +112,8 @@ Result<MapLogScan> scan_map_log(const File& file, uint64_t disk_blocks) {
   return scan;
 }
 
-Status visit_map_log(const File& file, const MapLogScan& scan, uint64_t records, const std::function<void(const MapRecord&)>& visit) {
+Status visit_map_log(const File& file, const MapLogScan& scan, uint64_t records,
+                     const std::function<void(const MapRecord&)>& visit) {
   RecordReader reader(file, scan.header.records_offset, scan.end_offset);
   for (uint64_t i = 0; i < records; i++) {
     TRY_ASSIGN(const auto bytes, reader.next());

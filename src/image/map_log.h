@@ -1,8 +1,8 @@
 // image/map_log.h - reading and appending an overlay's map log. What the bytes are: map_log_format.h, docs/formats/overlay.md.
 //
-// Replay trusts nothing: it stops at the first record with a wrong checksum, sequence or range, so a torn append is the end of the
-// log. Appends go to the known end by offset, and a failed one is cut off again, so that nothing stale can follow a later record.
-// Thread: MapLogWriter is guarded by its owner (the overlay stack's state mutex). The file is borrowed.
+// Replay trusts nothing: it stops at the first record with a wrong checksum, sequence or range, so a torn append is the end of
+// the log. Appends go to the known end by offset, and a failed one is cut off again, so that nothing stale can follow a later
+// record. Thread: MapLogWriter is guarded by its owner (the overlay stack's state mutex). The file is borrowed.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace ramet::image {
 
 // What one pass over a log found.
 struct MapLogScan {
-  bool has_header = false;            // false: never written (or only by a freeze that the host forgot): an empty overlay
+  bool has_header = false;  // false: never written (or only by a freeze that the host forgot): an empty overlay
   MapLogHeader header;
-  uint64_t records = 0;               // valid ones
-  uint64_t durable_records = 0;       // of these, the ones that are not tentative
+  uint64_t records = 0;          // valid ones
+  uint64_t durable_records = 0;  // of these, the ones that are not tentative
   uint64_t end_offset = kMapLogRecordsStart;
   uint64_t next_sequence = 1;
-  bool sealed = false;                // the last record is a kSeal
-  std::vector<uint64_t> lower_synced; // ids of lower overlays that this one found durable
+  bool sealed = false;                 // the last record is a kSeal
+  std::vector<uint64_t> lower_synced;  // ids of lower overlays that this one found durable
 
   // As if the log ended before its tentative records.
   void forget_tentative();
@@ -34,7 +34,8 @@ struct MapLogScan {
 Result<MapLogScan> scan_map_log(const File& file, uint64_t disk_blocks);
 
 // Calls visit for the first `records` records of a scanned log.   Errors: kIo, kCorrupt when the file changed since.
-Status visit_map_log(const File& file, const MapLogScan& scan, uint64_t records, const std::function<void(const MapRecord&)>& visit);
+Status visit_map_log(const File& file, const MapLogScan& scan, uint64_t records,
+                     const std::function<void(const MapRecord&)>& visit);
 
 // Never 0.
 uint64_t random_overlay_id();

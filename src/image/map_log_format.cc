@@ -63,8 +63,8 @@ std::optional<MapLogHeader> decode_header(std::span<const std::byte, kMapLogHead
     return std::nullopt;
   const MapLogHeader header{raw.overlay_id, raw.disk_blocks, raw.generation, raw.records_offset, raw.first_sequence};
   const bool possible = header.disk_blocks <= kMaxDiskBlocks && header.records_offset >= kMapLogRecordsStart &&
-                        header.records_offset <= kMapLogRecordsEnd &&
-                        header.records_offset % kMapRecordBytes == 0 && header.first_sequence != 0;
+                        header.records_offset <= kMapLogRecordsEnd && header.records_offset % kMapRecordBytes == 0 &&
+                        header.first_sequence != 0;
   if (!possible) return std::nullopt;
   return header;
 }

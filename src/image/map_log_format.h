@@ -14,24 +14,24 @@
 namespace ramet::image {
 
 inline constexpr uint32_t kMapLogVersion = 1;
-inline constexpr uint64_t kMapLogSlotBytes = 4096;                    // header slot i lies at i * 4096
+inline constexpr uint64_t kMapLogSlotBytes = 4096;                     // header slot i lies at i * 4096
 inline constexpr uint64_t kMapLogRecordsStart = 2 * kMapLogSlotBytes;  // records begin here or later,
-inline constexpr uint64_t kMapLogRecordsEnd = 1ull << 50;             // but not behind this: no file is so long
+inline constexpr uint64_t kMapLogRecordsEnd = 1ull << 50;              // but not behind this: no file is so long
 
 struct MapLogHeader {
-  uint64_t overlay_id = 0;       // random; how later overlays name this one
+  uint64_t overlay_id = 0;  // random; how later overlays name this one
   uint64_t disk_blocks = 0;
-  uint64_t generation = 1;       // the valid slot with the higher one counts
+  uint64_t generation = 1;  // the valid slot with the higher one counts
   uint64_t records_offset = kMapLogRecordsStart;
-  uint64_t first_sequence = 1;   // of the record at records_offset
+  uint64_t first_sequence = 1;  // of the record at records_offset
   friend bool operator==(const MapLogHeader&, const MapLogHeader&) = default;
 };
 
 enum class RecordKind : uint32_t {
-  kData = 1,         // blocks lie in the data file; they were durable before this record was written, unless it is tentative
-  kZero = 2,         // blocks read as zero
-  kFreeze = 3,       // what follows was written at a freeze, without a sync: tentative until a kSeal, or a kLowerSynced elsewhere
-  kSeal = 4,         // data and records before are durable
+  kData = 1,    // blocks lie in the data file; they were durable before this record was written, unless it is tentative
+  kZero = 2,    // blocks read as zero
+  kFreeze = 3,  // what follows was written at a freeze, without a sync: tentative until a kSeal, or a kLowerSynced elsewhere
+  kSeal = 4,    // data and records before are durable
   kLowerSynced = 5,  // `first` = id of a lower, frozen overlay that is durable in full
 };
 

@@ -32,7 +32,8 @@ struct Log {
 };
 
 TEST(MapLogFormat, HeaderSurvivesTheRoundTrip) {
-  const MapLogHeader header{.overlay_id = 5, .disk_blocks = 6, .generation = 3, .records_offset = 8192 + 64, .first_sequence = 9};
+  const MapLogHeader header{
+      .overlay_id = 5, .disk_blocks = 6, .generation = 3, .records_offset = 8192 + 64, .first_sequence = 9};
   EXPECT_EQ(decode_header(encode_header(header)), header);
 }
 
@@ -147,8 +148,8 @@ TEST(MapLog, ReadsTheGoldenFileOfVersion1) {
   std::vector<MapRecord> read;
   ASSERT_TRUE(visit_map_log(file, scan, scan.records, [&](const MapRecord& r) { read.push_back(r); }));
   const std::vector<MapRecord> expected{
-      {RecordKind::kData, 1, 0, 4096},       {RecordKind::kZero, 2, 100, 28}, {RecordKind::kLowerSynced, 3, 0x99, 0},
-      {RecordKind::kData, 4, 262143, 1},     {RecordKind::kFreeze, 5, 0, 0},  {RecordKind::kData, 6, 100, 1},
+      {RecordKind::kData, 1, 0, 4096},   {RecordKind::kZero, 2, 100, 28}, {RecordKind::kLowerSynced, 3, 0x99, 0},
+      {RecordKind::kData, 4, 262143, 1}, {RecordKind::kFreeze, 5, 0, 0},  {RecordKind::kData, 6, 100, 1},
       {RecordKind::kSeal, 7, 0, 0},
   };
   EXPECT_EQ(read, expected);

@@ -72,7 +72,8 @@ Status recover_overlays(std::vector<OverlayFiles>& overlays, uint64_t size_block
 }
 
 Result<MergeReport> merge_overlays(std::vector<OverlayFiles> frozen, uint64_t size_blocks, OverlayFiles& out) {
-  TRY_ASSIGN(const auto stack, OverlayStack::open(nullptr, size_blocks, std::move(frozen), std::nullopt, HostHistory::kSameBoot));
+  TRY_ASSIGN(const auto stack,
+             OverlayStack::open(nullptr, size_blocks, std::move(frozen), std::nullopt, HostHistory::kSameBoot));
   TRY(out.data->resize(size_blocks * kBlockBytes));
   TRY_ASSIGN(const MapLogScan scan, scan_map_log(*out.log, size_blocks));
   if (scan.has_header) return fail(ErrorKind::kInvalid, "the merged overlay's files are not empty");
@@ -99,7 +100,8 @@ Result<MergeReport> merge_overlays(std::vector<OverlayFiles> frozen, uint64_t si
       TRY(for_zero_runs(bytes, [&](BlockRange run, bool zero) -> Status {
         add_run(zero ? RecordKind::kZero : RecordKind::kData, {step.first + run.first, run.count});
         if (zero) return {};
-        return write_all(*out.data, (step.first + run.first) * kBlockBytes, bytes.subspan(run.first * kBlockBytes, run.count * kBlockBytes));
+        return write_all(*out.data, (step.first + run.first) * kBlockBytes,
+                         bytes.subspan(run.first * kBlockBytes, run.count * kBlockBytes));
       }));
     }
     left = {step.end(), left.count - step.count};

@@ -1,6 +1,6 @@
 // image/merge.h - offline work on overlays, done by the daemon beside running machines: sealing a frozen overlay, recovery
-// after a power failure, and merging neighbouring frozen overlays into one. Inputs are only read. Not here: which ones to merge, files' names, reference counts.
-// Thread: stateless; each call owns its files.
+// after a power failure, and merging neighbouring frozen overlays into one. Inputs are only read. Not here: which ones to
+// merge, files' names, reference counts. Thread: stateless; each call owns its files.
 #pragma once
 
 #include <vector>
@@ -13,9 +13,10 @@ namespace ramet::image {
 // Errors: kCorrupt, kNoSpace, kIo.
 Status seal_overlay(OverlayFiles& overlay, uint64_t size_blocks);
 
-// After the host lost power, before anything else: what a freeze had not made durable is cut off each overlay, unless another one
-// proves that it was made durable later; then it is sealed. From then on every reader agrees. `overlays` are all of a family, in any
-// order, with writers: the proof for a shared frozen overlay may lie in the log of any branch.   Errors: kCorrupt, kNoSpace, kIo.
+// After the host lost power, before anything else: what a freeze had not made durable is cut off each overlay, unless another
+// one proves that it was made durable later; then it is sealed. From then on every reader agrees. `overlays` are all of a
+// family, in any order, with writers: the proof for a shared frozen overlay may lie in the log of any branch.   Errors:
+// kCorrupt, kNoSpace, kIo.
 Status recover_overlays(std::vector<OverlayFiles>& overlays, uint64_t size_blocks);
 
 struct MergeReport {

@@ -31,7 +31,7 @@ struct Ledger {
     oldest[b] = now ? now : begun[b] + 1;
     may_be_zero[b] = now == 0;
   }
-  volatile uint64_t overlays;       // files made so far
+  volatile uint64_t overlays;  // files made so far
 };
 
 struct Folder {
@@ -49,7 +49,8 @@ struct Folder {
       data_rw = open(".data", O_RDWR | O_CREAT);
       log_rw = open(".log", O_RDWR | O_CREAT);
     }
-    return overlay_from_descriptors(std::to_string(n), std::move(data_rw), open(".data", O_RDONLY), std::move(log_rw), open(".log", O_RDONLY));
+    return overlay_from_descriptors(std::to_string(n), std::move(data_rw), open(".data", O_RDONLY), std::move(log_rw),
+                                    open(".log", O_RDONLY));
   }
   std::unique_ptr<OverlayStack> stack(uint64_t overlays) const {
     std::vector<OverlayFiles> frozen;
@@ -87,7 +88,8 @@ struct Folder {
 
 TEST(OverlayKill, WhatWasFlushedSurvivesSigkill) {
   const Folder folder;
-  Ledger& ledger = *static_cast<Ledger*>(::mmap(nullptr, sizeof(Ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  Ledger& ledger =
+      *static_cast<Ledger*>(::mmap(nullptr, sizeof(Ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   ledger.overlays = 1;
   for (uint64_t b = 0; b < kHot; b++) ledger.settle(b, 0);
   std::mt19937_64 rng(11);

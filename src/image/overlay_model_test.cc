@@ -111,7 +111,8 @@ class Branch {
   void reopen(HostHistory history) {
     std::vector<OverlayFiles> frozen;
     for (const auto& o : chain_) frozen.push_back(frozen_files(*o));
-    auto stack = OverlayStack::open(std::make_unique<PatternBase>(kBlocks), kBlocks, std::move(frozen), writable_files(*top_), history);
+    auto stack =
+        OverlayStack::open(std::make_unique<PatternBase>(kBlocks), kBlocks, std::move(frozen), writable_files(*top_), history);
     ASSERT_TRUE(stack) << stack.error().to_string();
     stack_ = std::move(*stack);
   }
@@ -130,8 +131,8 @@ class Branch {
   std::vector<std::shared_ptr<CrashOverlay>> chain_;
   std::shared_ptr<CrashOverlay> top_;
   std::unique_ptr<OverlayStack> stack_;
-  std::map<uint64_t, uint64_t> now_;                 // what the guest reads
-  std::map<uint64_t, std::set<uint64_t>> allowed_;   // what may be there after a failure
+  std::map<uint64_t, uint64_t> now_;                // what the guest reads
+  std::map<uint64_t, std::set<uint64_t>> allowed_;  // what may be there after a failure
 };
 
 class RandomHistory : public ::testing::TestWithParam<uint64_t> {};
@@ -147,15 +148,24 @@ TEST_P(RandomHistory, LosesNothingThatWasFlushed) {
     BlockRange range{hot(rng() % kHotBlocks), 1 + rng() % 6};
     range.count = std::min(range.count, hot(kHotBlocks) - range.first);
     const uint64_t dice = rng() % 100;
-    if (dice < 50) b.write(range, version++);
-    else if (dice < 65) b.zero(range);
-    else if (dice < 80) b.flush();
-    else if (dice < 86) b.freeze(make());
-    else if (dice < 88) b.merge(make());
-    else if (dice < 89) b.upkeep();
-    else if (dice < 92) b.restart();
-    else if (dice < 96 && branches.size() < 5) branches.push_back(b.fork(make(), make()));
-    else if (dice < 98) b.check();
+    if (dice < 50)
+      b.write(range, version++);
+    else if (dice < 65)
+      b.zero(range);
+    else if (dice < 80)
+      b.flush();
+    else if (dice < 86)
+      b.freeze(make());
+    else if (dice < 88)
+      b.merge(make());
+    else if (dice < 89)
+      b.upkeep();
+    else if (dice < 92)
+      b.restart();
+    else if (dice < 96 && branches.size() < 5)
+      branches.push_back(b.fork(make(), make()));
+    else if (dice < 98)
+      b.check();
     else {
       std::set<std::shared_ptr<CrashOverlay>> all;
       for (const Branch& each : branches) all.merge(each.overlays());

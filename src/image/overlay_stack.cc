@@ -132,11 +132,13 @@ Result<bool> OverlayStack::read(BlockRange range, std::span<const iovec> to, Wai
       left = 0;
     }
     while (left > 0) {
-      // A source takes whole blocks; buffers that are cut smaller than that make one piece list per call, at most kMaxPieces long.
+      // A source takes whole blocks; buffers that are cut smaller than that make one piece list per call, at most kMaxPieces
+      // long.
       const std::span<const iovec> pieces = cursor.peek(left);
       const uint64_t n = total_bytes(pieces);
       if (base && n % kBlockBytes != 0) return tl::unexpected(bad_range(range, size_blocks()).error());
-      Result<bool> done = base ? base->read({offset / kBlockBytes, n / kBlockBytes}, pieces, wait) : layer->data->read(offset, pieces, wait);
+      Result<bool> done =
+          base ? base->read({offset / kBlockBytes, n / kBlockBytes}, pieces, wait) : layer->data->read(offset, pieces, wait);
       if (!done || !*done) return done;
       cursor.advance(n);
       offset += n;
@@ -374,7 +376,8 @@ Result<bool> OverlayStack::copy_up(Slot slot, uint64_t epoch) {
       if (map_.count(slot) == 0) return true;
       const uint64_t window_end = std::min(left.end(), left.first + kCopyUpWindow);
       run = map_.run_at({left.first, window_end - left.first});
-      while (run.slot != slot && run.range.end() < window_end) run = map_.run_at({run.range.end(), window_end - run.range.end()});
+      while (run.slot != slot && run.range.end() < window_end)
+        run = map_.run_at({run.range.end(), window_end - run.range.end()});
     }
     if (run.slot != slot) {
       left = {run.range.end(), left.end() - run.range.end()};
@@ -443,7 +446,8 @@ void OverlayStack::prune_frozen() {
 // Forgets everything about the top but the map.
 void OverlayStack::drop_writable() {
   if (current_ != kBaseSlot) {
-    // Closed here and not by the last owner: a flush in progress, or in a child what is left of the parent's, may own it as well.
+    // Closed here and not by the last owner: a flush in progress, or in a child what is left of the parent's, may own it as
+    // well.
     slots_[current_]->data->drop_writer();
     slots_[current_]->log->drop_writer();
     slots_[current_].reset();
@@ -460,7 +464,8 @@ void OverlayStack::drop_writable() {
 
 Status OverlayStack::drop_untouched() {
   const std::lock_guard lock(state_mutex_);
-  if (current_ != kBaseSlot && touched_) return fail(ErrorKind::kConflict, "the writable overlay holds blocks and is not frozen");
+  if (current_ != kBaseSlot && touched_)
+    return fail(ErrorKind::kConflict, "the writable overlay holds blocks and is not frozen");
   drop_writable();
   return {};
 }
@@ -482,7 +487,8 @@ Status OverlayStack::replace_frozen(size_t first, size_t count, OverlayFiles mer
     if (record.kind == RecordKind::kData) held.set(record.range(), kFirstLayerSlot);
     if (record.kind == RecordKind::kZero) held.set(record.range(), kZeroSlot);
   }));
-  const std::vector<Slot> old(frozen_.begin() + static_cast<ptrdiff_t>(first), frozen_.begin() + static_cast<ptrdiff_t>(first + count));
+  const std::vector<Slot> old(frozen_.begin() + static_cast<ptrdiff_t>(first),
+                              frozen_.begin() + static_cast<ptrdiff_t>(first + count));
   for (BlockRange range{0, size_blocks()}; range.count > 0;) {
     const BlockMap::Run run = map_.run_at(range);
     if (std::find(old.begin(), old.end(), run.slot) != old.end()) {

@@ -4,15 +4,16 @@
 // that loses power. Idea: block n of every overlay lies at n * 4096 of a sparse data file, so writing is one pwrite and no
 // allocator of ours exists; which blocks an overlay holds comes only from its append-only map log. The map block -> layer is in
 // memory (block_map.h) and is inherited by fork(2).
-// Rejected: presence from the file's extents (SEEK_DATA): they lie after punch, zero-range and preallocation. One map in the data
-// file: a flush would rewrite in place. Awaiting flushes before a fork: 3 to 190 ms.
+// Rejected: presence from the file's extents (SEEK_DATA): they lie after punch, zero-range and preallocation. One map in the
+// data file: a flush would rewrite in place. Awaiting flushes before a fork: 3 to 190 ms.
 //
 // Order of durability (docs/formats/overlay.md):  data -> fdatasync -> log records -> fdatasync -> punch.
 // Freezing writes the pending records without a sync and marks them tentative; the first flush on any branch makes the frozen
 // overlay durable before its own data and says so in its own log.
 //
-// Thread: BlockTarget's methods concurrently. The others ("drained") need: no read, write or zero in progress. A flush may be: hold()
-// keeps it from changing memory until release(), which is what makes fork(2) possible in the middle of a flush; it notices a freeze and begins anew.
+// Thread: BlockTarget's methods concurrently. The others ("drained") need: no read, write or zero in progress. A flush may be:
+// hold() keeps it from changing memory until release(), which is what makes fork(2) possible in the middle of a flush; it
+// notices a freeze and begins anew.
 #pragma once
 
 #include <array>
@@ -62,8 +63,9 @@ class OverlayStack final : public BlockTarget {
   Status write(BlockRange range, std::span<const iovec> from) override;
   Status zero(BlockRange range) override;
   Status flush() override;
-  // Copies the blocks of the smallest frozen overlays up into the writable one, until at most kLayersWanted are needed. The emptied
-  // ones are closed by the next freeze. Without it every fork of a machine would add a layer, and the daemon's merges come late.
+  // Copies the blocks of the smallest frozen overlays up into the writable one, until at most kLayersWanted are needed. The
+  // emptied ones are closed by the next freeze. Without it every fork of a machine would add a layer, and the daemon's merges
+  // come late.
   bool wants_upkeep() const override;
   Status upkeep() override { return upkeep_to(kLayersWanted); }
   Status upkeep_to(size_t layers);
@@ -76,7 +78,8 @@ class OverlayStack final : public BlockTarget {
   Result<bool> freeze();
   // A new top. The present one, if any, must be empty and is dropped (a child drops its parent's so).   Errors: kCorrupt, kIo.
   Status start_writable(OverlayFiles files);
-  // Puts `merged` in the place of `count` frozen overlays from `first` (0 = oldest), whose union it is.   Errors: kInvalid, kCorrupt, kIo.
+  // Puts `merged` in the place of `count` frozen overlays from `first` (0 = oldest), whose union it is.   Errors: kInvalid,
+  // kCorrupt, kIo.
   Status replace_frozen(size_t first, size_t count, OverlayFiles merged);
   // Closes a writable overlay that holds nothing.   Errors: kConflict.
   Status drop_untouched();
@@ -85,10 +88,10 @@ class OverlayStack final : public BlockTarget {
   // ---- For reports, from any thread.
   size_t frozen_count() const;
   std::vector<std::string> frozen_ids() const;
-  std::string writable_id() const;           // empty: none
-  uint64_t writable_data_blocks() const;     // that the writable overlay holds
-  bool writable_touched() const;             // a freeze would freeze it
-  std::vector<int> descriptors() const;      // what a forked child must keep
+  std::string writable_id() const;        // empty: none
+  uint64_t writable_data_blocks() const;  // that the writable overlay holds
+  bool writable_touched() const;          // a freeze would freeze it
+  std::vector<int> descriptors() const;   // what a forked child must keep
 
   // The run of blocks of equal origin at range.first, cut to the range.
   struct Extent {
@@ -111,12 +114,12 @@ class OverlayStack final : public BlockTarget {
   };
   struct FlushPlan;
   static constexpr Slot kBaseSlot = 0, kZeroSlot = 1, kFirstLayerSlot = 2;
-  static constexpr size_t kMaxPending = 8192;                 // more: a write or zero flushes first
-  static constexpr uint64_t kCopyUpBlocks = 16;               // writers, and a fork, wait for one such step
+  static constexpr size_t kMaxPending = 8192;                   // more: a write or zero flushes first
+  static constexpr uint64_t kCopyUpBlocks = 16;                 // writers, and a fork, wait for one such step
   static constexpr uint64_t kCopyUpWindow = 16 * kChunkBlocks;  // of the map looked at in one step
-  static constexpr uint64_t kCopyUpLayerBlocks = 8192;        // larger layers are left to the daemon's merge,
-  static constexpr size_t kLayersAlarming = 128;              // unless there are so many
-  static constexpr uint64_t kWritebackBytes = 8ull << 20;     // dirty data that starts writeback
+  static constexpr uint64_t kCopyUpLayerBlocks = 8192;          // larger layers are left to the daemon's merge,
+  static constexpr size_t kLayersAlarming = 128;                // unless there are so many
+  static constexpr uint64_t kWritebackBytes = 8ull << 20;       // dirty data that starts writeback
 
   OverlayStack(std::unique_ptr<BlockSource> base, uint64_t blocks) : base_(std::move(base)), map_(blocks) {}
   Status add_layer(OverlayFiles files, bool writable, HostHistory history, bool named_durable);
@@ -157,12 +160,12 @@ class OverlayStack final : public BlockTarget {
   bool header_synced_ = false;
   bool log_dirty_ = false;
   bool touched_ = false;
-  std::vector<Pending> pending_;   // changes of presence not yet in the log, in order
-  size_t flushing_ = 0;            // the first ones, which a flush in progress has copied
-  uint64_t written_ = 0;           // writes completed
-  uint64_t synced_ = 0;            // of these, known durable
-  uint64_t unsynced_bytes_ = 0;    // since writeback was started last
-  uint64_t epoch_ = 0;             // counts freezes and changes of the top
+  std::vector<Pending> pending_;  // changes of presence not yet in the log, in order
+  size_t flushing_ = 0;           // the first ones, which a flush in progress has copied
+  uint64_t written_ = 0;          // writes completed
+  uint64_t synced_ = 0;           // of these, known durable
+  uint64_t unsynced_bytes_ = 0;   // since writeback was started last
+  uint64_t epoch_ = 0;            // counts freezes and changes of the top
   bool sync_failed_ = false;
 };
 

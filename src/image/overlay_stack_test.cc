@@ -51,7 +51,9 @@ TEST(OverlayStack, OneReadCrossesAllKindsOfLayers) {
   ASSERT_TRUE(stack->zero({13, 1}));
   std::vector<uint64_t> words(5 * 512);
   // Buffers that cut blocks in the middle.
-  const iovec v[] = {{words.data(), 100}, {reinterpret_cast<char*>(words.data()) + 100, 4096 * 3}, {reinterpret_cast<char*>(words.data()) + 100 + 4096 * 3, 4096 * 2 - 100}};
+  const iovec v[] = {{words.data(), 100},
+                     {reinterpret_cast<char*>(words.data()) + 100, 4096 * 3},
+                     {reinterpret_cast<char*>(words.data()) + 100 + 4096 * 3, 4096 * 2 - 100}};
   ASSERT_TRUE(stack->read({10, 5}, v, Wait::kAllowed).value());
   EXPECT_EQ(words[0], 1u);
   EXPECT_EQ(words[512], 2u);
@@ -259,7 +261,9 @@ TEST(OverlayStack, AFrozenOverlayThatIsFullyCoveredIsClosed) {
 
 TEST(OverlayStack, AThousandFreezesStayBoundedByMerging) {
   std::vector<std::unique_ptr<CrashOverlay>> all;
-  const auto make = [&] { return all.emplace_back(std::make_unique<CrashOverlay>(CrashOverlay{std::to_string(all.size())})).get(); };
+  const auto make = [&] {
+    return all.emplace_back(std::make_unique<CrashOverlay>(CrashOverlay{std::to_string(all.size())})).get();
+  };
   std::vector<CrashOverlay*> chain;
   CrashOverlay* top = make();
   auto stack = open({}, top);
@@ -289,7 +293,9 @@ TEST(OverlayStack, AThousandFreezesStayBoundedByMerging) {
 
 TEST(OverlayStack, AThousandFreezesStayBoundedByUpkeepAlone) {
   std::vector<std::unique_ptr<CrashOverlay>> all;
-  const auto make = [&] { return all.emplace_back(std::make_unique<CrashOverlay>(CrashOverlay{std::to_string(all.size())})).get(); };
+  const auto make = [&] {
+    return all.emplace_back(std::make_unique<CrashOverlay>(CrashOverlay{std::to_string(all.size())})).get();
+  };
   auto stack = open({}, make());
   size_t most = 0;
   for (uint64_t i = 0; i < 1000; i++) {

@@ -35,10 +35,12 @@ class BlockTarget : public BlockSource {
   virtual Status write(BlockRange range, std::span<const iovec> from) = 0;
   // The range reads as zero afterwards, its space is given back after the next flush.   Errors: as write.
   virtual Status zero(BlockRange range) = 0;
-  // Everything completed before the call is durable afterwards.   Errors: kNoSpace, kIo. Once a sync failed every later flush fails.
+  // Everything completed before the call is durable afterwards.   Errors: kNoSpace, kIo. Once a sync failed every later flush
+  // fails.
   virtual Status flush() = 0;
 
-  // Slow work in the background that keeps the target fit (overlays: few layers), concurrently with everything. True: called for.
+  // Slow work in the background that keeps the target fit (overlays: few layers), concurrently with everything. True: called
+  // for.
   virtual bool wants_upkeep() const { return false; }
   virtual Status upkeep() { return {}; }
 

@@ -39,7 +39,8 @@ std::ostream& operator<<(std::ostream& out, const Kind& kind) { return out << ki
 
 std::unique_ptr<BlockTarget> make_memory() { return std::make_unique<MemoryTarget>(kBlocks); }
 std::unique_ptr<BlockTarget> make_stack() {
-  return OverlayStack::open(nullptr, kBlocks, {}, OverlayFiles{"a", posix_file(), posix_file()}, HostHistory::kSameBoot).value();
+  return OverlayStack::open(nullptr, kBlocks, {}, OverlayFiles{"a", posix_file(), posix_file()}, HostHistory::kSameBoot)
+      .value();
 }
 std::unique_ptr<BlockTarget> make_stack_over_raw() {
   std::unique_ptr<File> zeros = posix_file();  // shorter than the disk: the rest reads as zero

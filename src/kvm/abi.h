@@ -1,7 +1,7 @@
 // kvm/abi.h - <linux/kvm.h> made safe for C++. Private to src/kvm.
-// Problem: the kernel's flexible-array macro adds a one-byte member in C++, so sizeof(kvm_cpuid2) and with it every ioctl number
-// that encodes such a struct is wrong and the call answers EINVAL. Idea: define the macro as a zero-length array before the header
-// is read, and pin the sizes.
+// Problem: the kernel's flexible-array macro adds a one-byte member in C++, so sizeof(kvm_cpuid2) and with it every ioctl
+// number that encodes such a struct is wrong and the call answers EINVAL. Idea: define the macro as a zero-length array before
+// the header is read, and pin the sizes.
 #pragma once
 
 #include <linux/stddef.h>

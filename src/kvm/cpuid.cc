@@ -19,15 +19,15 @@ constexpr uint32_t kHyperThreading = bit(28);
 constexpr uint32_t kLeaf1Edx = 0x0789fbffu | bit(19);
 
 // Leaf 7.0: FSGSBASE BMI1 AVX2 SMEP BMI2 ERMS INVPCID RDSEED ADX SMAP CLFLUSHOPT CLWB SHA. No AVX-512, MPX, SGX, PT, RDT, TSX.
-constexpr uint32_t kLeaf7Ebx = bit(0) | bit(3) | bit(5) | bit(7) | bit(8) | bit(9) | bit(10) | bit(18) | bit(19) | bit(20) |
-                               bit(23) | bit(24) | bit(29);
+constexpr uint32_t kLeaf7Ebx =
+    bit(0) | bit(3) | bit(5) | bit(7) | bit(8) | bit(9) | bit(10) | bit(18) | bit(19) | bit(20) | bit(23) | bit(24) | bit(29);
 // UMIP GFNI VAES VPCLMULQDQ RDPID. No PKU: its register would have to be switched with every task.
 constexpr uint32_t kLeaf7Ecx = bit(2) | bit(8) | bit(9) | bit(10) | bit(22);
 // FSRM MD_CLEAR IBRS STIBP L1D_FLUSH ARCH_CAPABILITIES SSBD. No AMX.
 constexpr uint32_t kLeaf7Edx = bit(4) | bit(10) | bit(26) | bit(27) | bit(28) | bit(29) | bit(31);
 
-constexpr uint32_t kXcr0 = 7;            // x87, SSE, AVX
-constexpr uint32_t kXsaveFeatures = 7;   // XSAVEOPT, XSAVEC, XGETBV1; no XSAVES
+constexpr uint32_t kXcr0 = 7;           // x87, SSE, AVX
+constexpr uint32_t kXsaveFeatures = 7;  // XSAVEOPT, XSAVEC, XGETBV1; no XSAVES
 constexpr uint32_t kXsaveAvxBytes = 832;
 
 constexpr uint32_t kKvmAsyncPageFaults = bit(4) | bit(10) | bit(14);
@@ -61,28 +61,37 @@ bool keep(CpuidEntry& e) {
         return true;
       }
       return e.index == 2;
-    case 0x5:   // MONITOR
-    case 0x6:   // thermal, power
-    case 0xa:   // PMU
+    case 0x5:  // MONITOR
+    case 0x6:  // thermal, power
+    case 0xa:  // PMU
       e.eax = e.ebx = e.ecx = e.edx = 0;
       return true;
-    case 0xb: case 0x1f:                       // topology: rebuilt per vCPU
-    case 0xf: case 0x10: case 0x12: case 0x14: // RDT, SGX, PT
-    case 0x18: case 0x19: case 0x1d: case 0x1e: case 0x20: case 0x23: case 0x24:
-      return false;
-    case 0x40000001:
-      e.eax &= ~kKvmAsyncPageFaults;
-      return true;
+    case 0xb:
+    case 0x1f:  // topology: rebuilt per vCPU
+    case 0xf:
+    case 0x10:
+    case 0x12:
+    case 0x14:  // RDT, SGX, PT
+    case 0x18:
+    case 0x19:
+    case 0x1d:
+    case 0x1e:
+    case 0x20:
+    case 0x23:
+    case 0x24: return false;
+    case 0x40000001: e.eax &= ~kKvmAsyncPageFaults; return true;
     case 0x80000001:
       e.ecx &= ~(kSvm | bit(10) | bit(15) | bit(16) | bit(23) | bit(24) | bit(28) | bit(29));  // IBS, LWP, FMA4, perf, MONITORX
       return true;
-    case 0x80000007:
-      e.edx &= ~kInvariantTsc;
-      return true;
-    case 0x8000000a: case 0x8000001b: case 0x8000001c: case 0x8000001f: case 0x80000020: case 0x80000022: case 0x80000023:
-      return false;  // SVM, IBS, LWP, SEV, QoS, PMU, SME keys
-    default:
-      return true;
+    case 0x80000007: e.edx &= ~kInvariantTsc; return true;
+    case 0x8000000a:
+    case 0x8000001b:
+    case 0x8000001c:
+    case 0x8000001f:
+    case 0x80000020:
+    case 0x80000022:
+    case 0x80000023: return false;  // SVM, IBS, LWP, SEV, QoS, PMU, SME keys
+    default: return true;
   }
 }
 
@@ -107,16 +116,13 @@ std::vector<CpuidEntry> vcpu_cpuid(const std::vector<CpuidEntry>& baseline, unsi
         e.ecx |= kTscDeadline | kHypervisor;
         if (vcpu_count > 1) e.edx |= kHyperThreading;
         break;
-      case 0x80000008:
-        e.ecx = (vcpu_count - 1) | bits << 12;
-        break;
+      case 0x80000008: e.ecx = (vcpu_count - 1) | bits << 12; break;
       case 0x8000001e:
         e.eax = id;
         e.ebx = id;
         e.ecx = 0;
         break;
-      default:
-        break;
+      default: break;
     }
   }
   // Leaf 0xB: one thread per core, all cores in one package.

@@ -29,22 +29,22 @@ struct CpuidEntry {
 // Why KVM_RUN returned. Pointers lead into the shared run area and are valid until the next run().
 struct Exit {
   enum class Kind {
-    kIo,            // port access: io
-    kMmio,          // memory-mapped access: mmio
-    kInterrupted,   // signal or immediate_exit
-    kAgain,         // an application processor waits for its start-up IPI
+    kIo,           // port access: io
+    kMmio,         // memory-mapped access: mmio
+    kInterrupted,  // signal or immediate_exit
+    kAgain,        // an application processor waits for its start-up IPI
     kHalt,
-    kShutdown,      // triple fault
-    kSystemEvent,   // detail = type
-    kFailEntry,     // detail = hardware reason
-    kInternalError, // detail = suberror
-    kOther,         // detail = exit reason
+    kShutdown,       // triple fault
+    kSystemEvent,    // detail = type
+    kFailEntry,      // detail = hardware reason
+    kInternalError,  // detail = suberror
+    kOther,          // detail = exit reason
   };
   Kind kind = Kind::kOther;
   uint64_t detail = 0;
   struct {
     uint16_t port = 0;
-    uint8_t size = 0;     // 1, 2 or 4 bytes per element
+    uint8_t size = 0;  // 1, 2 or 4 bytes per element
     uint32_t count = 0;
     bool write = false;
     std::byte* data = nullptr;  // size * count bytes; a read is answered by filling it
@@ -59,7 +59,7 @@ struct Exit {
 
 struct BootRegisters {
   uint64_t rip = 0, rsi = 0, rsp = 0;
-  uint64_t cr3 = 0;                      // identity map
+  uint64_t cr3 = 0;  // identity map
   uint64_t gdt_base = 0;
   uint16_t gdt_limit = 0;
   uint16_t code_selector = 0, data_selector = 0;
@@ -85,7 +85,8 @@ class Vcpu {
   Result<VcpuState> save(const System& system) const;
   // After set_cpuid(). saved/now: clocks of the save and of the host at restore, used by kStandsStill only.
   Status restore(const VcpuState& state, TimeMode mode, const ClockState& saved, uint64_t host_tsc_now);
-  // Tells the guest's watchdogs that it was stopped: call before it goes on after a long stop. A guest without kvm-clock is not an error.
+  // Tells the guest's watchdogs that it was stopped: call before it goes on after a long stop. A guest without kvm-clock is not
+  // an error.
   Status notify_paused();
 
   unsigned id() const { return id_; }
@@ -123,7 +124,8 @@ class Vm {
   Result<bool> signal_msi(uint64_t address, uint32_t data) const;
 
   Result<ClockState> clock() const;
-  // `restored_at`: the moment whose TSC the vCPUs were restored with; what passed since belongs to the guest's time in both clocks.
+  // `restored_at`: the moment whose TSC the vCPUs were restored with; what passed since belongs to the guest's time in both
+  // clocks.
   Status set_clock(const ClockState& saved, TimeMode mode, const Moment& restored_at);
 
   int fd() const { return fd_.get(); }

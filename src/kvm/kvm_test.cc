@@ -13,12 +13,9 @@ namespace {
 
 TEST(Cpuid, BaselineDropsWhatCannotTravel) {
   const std::vector<CpuidEntry> all = {
-      {.function = 1, .ecx = ~0u, .edx = ~0u},
-      {.function = 7, .index = 0, .ebx = ~0u, .ecx = ~0u, .edx = ~0u},
-      {.function = 0xd, .index = 0, .eax = 0xff},
-      {.function = 0x12},
-      {.function = 0x40000001, .eax = ~0u},
-      {.function = 0x80000007, .edx = ~0u},
+      {.function = 1, .ecx = ~0u, .edx = ~0u},    {.function = 7, .index = 0, .ebx = ~0u, .ecx = ~0u, .edx = ~0u},
+      {.function = 0xd, .index = 0, .eax = 0xff}, {.function = 0x12},
+      {.function = 0x40000001, .eax = ~0u},       {.function = 0x80000007, .edx = ~0u},
   };
   const std::vector<CpuidEntry> kept = baseline_cpuid(all);
   ASSERT_EQ(kept.size(), 5u);
@@ -78,8 +75,14 @@ class KvmTest : public testing::Test {
   void put(uint64_t at, uint64_t value) { std::memcpy(ram_.data() + at, &value, sizeof value); }
 
   static constexpr uint64_t kRam = 2u << 20;
-  static constexpr BootRegisters kBoot = {.rip = 0x8000, .rsi = 7, .rsp = 0x7ff0, .cr3 = 0x1000, .gdt_base = 0x500,
-                                          .gdt_limit = 31, .code_selector = 0x10, .data_selector = 0x18};
+  static constexpr BootRegisters kBoot = {.rip = 0x8000,
+                                          .rsi = 7,
+                                          .rsp = 0x7ff0,
+                                          .cr3 = 0x1000,
+                                          .gdt_base = 0x500,
+                                          .gdt_limit = 31,
+                                          .code_selector = 0x10,
+                                          .data_selector = 0x18};
   std::unique_ptr<System> system_;
   MappedRegion ram_;
 };

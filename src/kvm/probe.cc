@@ -18,13 +18,27 @@ namespace {
 constexpr uint64_t kRamBytes = 2u << 20;
 constexpr uint64_t kGdt = 0x500, kPml4 = 0x1000, kPdpt = 0x2000, kPd = 0x3000, kCode = 0x8000, kStack = 0x7ff0;
 constexpr uint32_t kIterations = 50'000;
-// Hardware, also nested, stays below 10. An emulated processor with SVM takes 20 to 240 (mostly the fixed cost of the few entries, on a
-// busy computer), a KVM that interprets instructions 1,000 to 2,000.
+// Hardware, also nested, stays below 10. An emulated processor with SVM takes 20 to 240 (mostly the fixed cost of the few
+// entries, on a busy computer), a KVM that interprets instructions 1,000 to 2,000.
 constexpr double kUsableLoopNs = 400;
 
 // mov ecx, kIterations; 1: dec ecx; jnz 1b; mov dx, 0x5f0; out dx, al; 2: jmp 2b
-constexpr unsigned char kLoop[] = {0xb9, kIterations & 0xff, kIterations >> 8 & 0xff, kIterations >> 16 & 0xff, 0x00,
-                                   0xff, 0xc9, 0x75, 0xfc, 0x66, 0xba, 0xf0, 0x05, 0xee, 0xeb, 0xfe};
+constexpr unsigned char kLoop[] = {0xb9,
+                                   kIterations & 0xff,
+                                   kIterations >> 8 & 0xff,
+                                   kIterations >> 16 & 0xff,
+                                   0x00,
+                                   0xff,
+                                   0xc9,
+                                   0x75,
+                                   0xfc,
+                                   0x66,
+                                   0xba,
+                                   0xf0,
+                                   0x05,
+                                   0xee,
+                                   0xeb,
+                                   0xfe};
 
 // Identity map of 2 MiB and a flat GDT.
 void prepare(std::byte* ram) {
@@ -49,8 +63,13 @@ Result<double> time_loop(const std::string& device) {
     TRY(vm.enable_split_irqchip());
     TRY_ASSIGN(Vcpu vcpu, vm.create_vcpu(0));
     TRY(vcpu.set_cpuid(system, 1));
-    TRY(vcpu.set_boot_registers({.rip = kCode, .rsp = kStack, .cr3 = kPml4, .gdt_base = kGdt, .gdt_limit = 31,
-                                 .code_selector = 0x10, .data_selector = 0x18}));
+    TRY(vcpu.set_boot_registers({.rip = kCode,
+                                 .rsp = kStack,
+                                 .cr3 = kPml4,
+                                 .gdt_base = kGdt,
+                                 .gdt_limit = 31,
+                                 .code_selector = 0x10,
+                                 .data_selector = 0x18}));
     const int64_t begin = monotonic_ns();
     for (;;) {
       TRY_ASSIGN(const Exit e, vcpu.run());

@@ -16,10 +16,10 @@ struct Msr {
 
 struct VcpuState {
   std::string mp_state, regs, sregs, xsave, xcrs, debugregs, lapic, events;
-  std::vector<Msr> msrs;                // without TSC and TSC_DEADLINE
+  std::vector<Msr> msrs;  // without TSC and TSC_DEADLINE
   uint64_t tsc = 0;
   uint64_t tsc_deadline = 0;
-  std::optional<uint64_t> tsc_offset;   // absent where the host cannot tell
+  std::optional<uint64_t> tsc_offset;  // absent where the host cannot tell
 };
 
 // The VM's clock at one moment, with the host's clocks read next to it.
@@ -35,8 +35,8 @@ struct Moment {
   int64_t monotonic_raw_ns = 0;
 };
 
-// How time continues in a restored machine. TSC and kvm-clock both run on, or both stand still; never one of them, or the guest's
-// watchdog calls its TSC unstable.
+// How time continues in a restored machine. TSC and kvm-clock both run on, or both stand still; never one of them, or the
+// guest's watchdog calls its TSC unstable.
 enum class TimeMode {
   kRunsOn,      // live fork on the same host: TSC offset kept, kvm-clock advanced by the real time that passed
   kStandsStill  // image: both continue from the saved values

@@ -16,12 +16,18 @@ struct Capability {
   const char* name;
 };
 constexpr Capability kRequired[] = {
-    {KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY"},     {KVM_CAP_SPLIT_IRQCHIP, "KVM_CAP_SPLIT_IRQCHIP"},
-    {KVM_CAP_SIGNAL_MSI, "KVM_CAP_SIGNAL_MSI"},       {KVM_CAP_IMMEDIATE_EXIT, "KVM_CAP_IMMEDIATE_EXIT"},
-    {KVM_CAP_XCRS, "KVM_CAP_XCRS"},                   {KVM_CAP_XSAVE, "KVM_CAP_XSAVE"},
-    {KVM_CAP_VCPU_EVENTS, "KVM_CAP_VCPU_EVENTS"},     {KVM_CAP_MP_STATE, "KVM_CAP_MP_STATE"},
-    {KVM_CAP_DEBUGREGS, "KVM_CAP_DEBUGREGS"},         {KVM_CAP_ADJUST_CLOCK, "KVM_CAP_ADJUST_CLOCK"},
-    {KVM_CAP_SYNC_REGS, "KVM_CAP_SYNC_REGS"},         {KVM_CAP_TSC_DEADLINE_TIMER, "KVM_CAP_TSC_DEADLINE_TIMER"},
+    {KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY"},
+    {KVM_CAP_SPLIT_IRQCHIP, "KVM_CAP_SPLIT_IRQCHIP"},
+    {KVM_CAP_SIGNAL_MSI, "KVM_CAP_SIGNAL_MSI"},
+    {KVM_CAP_IMMEDIATE_EXIT, "KVM_CAP_IMMEDIATE_EXIT"},
+    {KVM_CAP_XCRS, "KVM_CAP_XCRS"},
+    {KVM_CAP_XSAVE, "KVM_CAP_XSAVE"},
+    {KVM_CAP_VCPU_EVENTS, "KVM_CAP_VCPU_EVENTS"},
+    {KVM_CAP_MP_STATE, "KVM_CAP_MP_STATE"},
+    {KVM_CAP_DEBUGREGS, "KVM_CAP_DEBUGREGS"},
+    {KVM_CAP_ADJUST_CLOCK, "KVM_CAP_ADJUST_CLOCK"},
+    {KVM_CAP_SYNC_REGS, "KVM_CAP_SYNC_REGS"},
+    {KVM_CAP_TSC_DEADLINE_TIMER, "KVM_CAP_TSC_DEADLINE_TIMER"},
 };
 
 constexpr size_t kMaxCpuidEntries = 512;
@@ -53,16 +59,16 @@ void append_registers(std::string& s, std::initializer_list<uint32_t> registers)
 Result<System> System::open(UniqueFd kvm) {
   TRY_ASSIGN(const int version, call(kvm.get(), KVM_GET_API_VERSION, 0, "KVM_GET_API_VERSION"));
   if (version != KVM_API_VERSION)
-    return fail(ErrorKind::kUnsupported, "KVM API version is " + std::to_string(version) + ", Ramet needs " +
-                                             std::to_string(KVM_API_VERSION));
+    return fail(ErrorKind::kUnsupported,
+                "KVM API version is " + std::to_string(version) + ", Ramet needs " + std::to_string(KVM_API_VERSION));
   for (const Capability& c : kRequired) {
     TRY_ASSIGN(const int present, call(kvm.get(), KVM_CHECK_EXTENSION, c.number, "KVM_CHECK_EXTENSION"));
     if (present <= 0) return fail(ErrorKind::kUnsupported, std::string("this KVM lacks ") + c.name);
   }
   TRY_ASSIGN(const int run_bytes, call(kvm.get(), KVM_GET_VCPU_MMAP_SIZE, 0, "KVM_GET_VCPU_MMAP_SIZE"));
   if (static_cast<size_t>(run_bytes) < sizeof(kvm_run))
-    return fail(ErrorKind::kUnsupported, "KVM run area has " + std::to_string(run_bytes) + " bytes, Ramet needs " +
-                                             std::to_string(sizeof(kvm_run)));
+    return fail(ErrorKind::kUnsupported,
+                "KVM run area has " + std::to_string(run_bytes) + " bytes, Ramet needs " + std::to_string(sizeof(kvm_run)));
   TRY_ASSIGN(const std::vector<CpuidEntry> supported, supported_cpuid(kvm.get()));
   System system(std::move(kvm), static_cast<size_t>(run_bytes));
   system.cpuid_ = baseline_cpuid(supported);

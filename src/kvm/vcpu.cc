@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kCr0 = 1ull << 31 | 1ull << 5 | 1ull << 4 | 1ull << 1 | 1ull;  // PG NE ET MP PE
 constexpr uint64_t kCr4Pae = 1ull << 5;
-constexpr uint64_t kEferLongMode = 1ull << 8 | 1ull << 10;                        // LME LMA
+constexpr uint64_t kEferLongMode = 1ull << 8 | 1ull << 10;  // LME LMA
 
 kvm_segment flat_segment(uint16_t selector, bool code) {
   kvm_segment s{};
@@ -61,15 +61,9 @@ Result<Exit> Vcpu::run() {
       e.mmio.write = s->mmio.is_write;
       e.mmio.data = reinterpret_cast<std::byte*>(s->mmio.data);
       break;
-    case KVM_EXIT_INTR:
-      e.kind = Exit::Kind::kInterrupted;
-      break;
-    case KVM_EXIT_HLT:
-      e.kind = Exit::Kind::kHalt;
-      break;
-    case KVM_EXIT_SHUTDOWN:
-      e.kind = Exit::Kind::kShutdown;
-      break;
+    case KVM_EXIT_INTR: e.kind = Exit::Kind::kInterrupted; break;
+    case KVM_EXIT_HLT: e.kind = Exit::Kind::kHalt; break;
+    case KVM_EXIT_SHUTDOWN: e.kind = Exit::Kind::kShutdown; break;
     case KVM_EXIT_SYSTEM_EVENT:
       e.kind = Exit::Kind::kSystemEvent;
       e.detail = s->system_event.type;
@@ -82,9 +76,7 @@ Result<Exit> Vcpu::run() {
       e.kind = Exit::Kind::kInternalError;
       e.detail = s->internal.suberror;
       break;
-    default:
-      e.kind = Exit::Kind::kOther;
-      e.detail = s->exit_reason;
+    default: e.kind = Exit::Kind::kOther; e.detail = s->exit_reason;
   }
   return e;
 }
@@ -96,8 +88,14 @@ Status Vcpu::set_cpuid(const System& system, unsigned vcpu_count) {
   list->nent = static_cast<uint32_t>(entries.size());
   for (size_t i = 0; i < entries.size(); i++) {
     const CpuidEntry& e = entries[i];
-    list->entries[i] = kvm_cpuid_entry2{.function = e.function, .index = e.index, .flags = e.flags, .eax = e.eax,
-                                        .ebx = e.ebx, .ecx = e.ecx, .edx = e.edx, .padding = {}};
+    list->entries[i] = kvm_cpuid_entry2{.function = e.function,
+                                        .index = e.index,
+                                        .flags = e.flags,
+                                        .eax = e.eax,
+                                        .ebx = e.ebx,
+                                        .ecx = e.ecx,
+                                        .edx = e.edx,
+                                        .padding = {}};
   }
   TRY(call(fd_.get(), KVM_SET_CPUID2, list, "KVM_SET_CPUID2"));
   return {};

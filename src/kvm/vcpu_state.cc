@@ -77,7 +77,8 @@ Status Vcpu::save_synced(VcpuState& s) const {
   const int err = r < 0 ? errno : 0;
   page.immediate_exit = 0;
   page.kvm_valid_regs = 0;
-  if (err != EINTR) return fail(ErrorKind::kInternal, "vCPU " + std::to_string(id_) + " had an access pending when it was saved");
+  if (err != EINTR)
+    return fail(ErrorKind::kInternal, "vCPU " + std::to_string(id_) + " had an access pending when it was saved");
   s.regs = bytes_of(page.s.regs.regs);
   s.sregs = bytes_of(page.s.regs.sregs);
   s.events = bytes_of(page.s.regs.events);

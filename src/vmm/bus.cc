@@ -13,15 +13,16 @@ Status Bus::add(uint64_t base, uint64_t length, BusDevice* device) {
   if (length == 0 || !end) return fail(ErrorKind::kInvalid, "bus range at " + std::to_string(base) + " is empty or wraps");
   for (const Range& r : ranges_)
     if (base < r.base + r.length && r.base < *end)
-      return fail(ErrorKind::kInvalid, "bus range at " + std::to_string(base) + " overlaps the one at " + std::to_string(r.base));
+      return fail(ErrorKind::kInvalid,
+                  "bus range at " + std::to_string(base) + " overlaps the one at " + std::to_string(r.base));
   ranges_.push_back({base, length, device});
   std::sort(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) { return a.base < b.base; });
   return {};
 }
 
 const Bus::Range* Bus::find(uint64_t address, uint64_t length) const {
-  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), address,
-                                      [](uint64_t a, const Range& r) { return a < r.base; });
+  const auto after =
+      std::upper_bound(ranges_.begin(), ranges_.end(), address, [](uint64_t a, const Range& r) { return a < r.base; });
   if (after == ranges_.begin()) return nullptr;
   const Range& r = *std::prev(after);
   return range_within(address - r.base, length, r.length) ? &r : nullptr;

@@ -119,7 +119,7 @@ void EventLoop::run_once(Deadline deadline) {
       continue;
     }
     const auto it = watches_.find(fd);
-    if (it == watches_.end()) continue;  // removed by an earlier callback of this round
+    if (it == watches_.end()) continue;               // removed by an earlier callback of this round
     const std::shared_ptr<Watch> watch = it->second;  // keeps the callback alive while it removes itself
     watch->callback(events[i].events);
   }

@@ -1,7 +1,7 @@
 // vmm/event_loop.h - the monitor's single event loop thread: descriptors, timers, and work posted by other threads.
-// Not here: what the events mean. Thread: run(), add/modify/remove and timers on the loop's own thread only; post() from any thread
-// (also under a device mutex: it only queues). Owner: the VMM's main; a forked child throws the old one away and makes a new one.
-// Lock order: callbacks run with no lock held; a device callback takes its device's mutex itself.
+// Not here: what the events mean. Thread: run(), add/modify/remove and timers on the loop's own thread only; post() from any
+// thread (also under a device mutex: it only queues). Owner: the VMM's main; a forked child throws the old one away and makes a
+// new one. Lock order: callbacks run with no lock held; a device callback takes its device's mutex itself.
 #pragma once
 
 #include <chrono>
@@ -38,12 +38,13 @@ class EventLoop {
   // Handles events until stop().
   void run();
   void stop();
-  // In a forked child, outside run(): forgets every watch, timer and queued work of the parent and begins anew in place. Never calls
-  // epoll_ctl on the inherited epoll: that would take the parent's watches away.
+  // In a forked child, outside run(): forgets every watch, timer and queued work of the parent and begins anew in place. Never
+  // calls epoll_ctl on the inherited epoll: that would take the parent's watches away.
   Status after_fork();
   // Its own two, for the list of those to keep.
   std::vector<int> descriptors() const { return {epoll_.get(), wake_.get()}; }
-  // One round, for loops inside loops (quiesce) and tests: handles what is ready, waits at most until the deadline for the first.
+  // One round, for loops inside loops (quiesce) and tests: handles what is ready, waits at most until the deadline for the
+  // first.
   void run_once(Deadline deadline);
 
  private:
@@ -51,9 +52,14 @@ class EventLoop {
   void run_posted();
   void run_timers();
   UniqueFd epoll_, wake_;
-  struct Watch { FdCallback callback; };
+  struct Watch {
+    FdCallback callback;
+  };
   std::map<int, std::shared_ptr<Watch>> watches_;
-  struct Timer { Deadline when; Work work; };
+  struct Timer {
+    Deadline when;
+    Work work;
+  };
   std::map<uint64_t, Timer> timers_;
   uint64_t next_timer_ = 1;
   bool stopping_ = false;

@@ -41,7 +41,8 @@ void check_nothing_is_left(const std::vector<int>&) {}
 void ignore_child_exits() { ::signal(SIGCHLD, SIG_IGN); }
 
 Result<Branch> branch() {
-  // While its exits are ignored, a child that ends at once frees its pid at once. As a zombie it keeps it until the pidfd is open.
+  // While its exits are ignored, a child that ends at once frees its pid at once. As a zombie it keeps it until the pidfd is
+  // open.
   ::signal(SIGCHLD, SIG_DFL);
   const pid_t pid = ::fork();
   const int fork_errno = errno;

@@ -41,7 +41,7 @@ inline constexpr uint64_t kSleepControlPort = 0x600;  // SLP_EN is bit 5, SLP_TY
 inline constexpr uint64_t kSleepStatusPort = 0x601;   // reads 0
 inline constexpr uint64_t kResetPort = 0x602;
 inline constexpr uint8_t kResetValue = 0x01;
-inline constexpr uint8_t kSleepTypeS5 = 5;            // \_S5 = Package() {5, 0, 0, 0}
+inline constexpr uint8_t kSleepTypeS5 = 5;  // \_S5 = Package() {5, 0, 0, 0}
 
 inline constexpr uint64_t kDebugPort = 0x5f0;  // 4 ports wide; only when asked for at bootstrap
 inline constexpr uint64_t kDebugPortCount = 4;

@@ -32,7 +32,8 @@ Machine::~Machine() {
 
 Result<std::unique_ptr<Machine>> Machine::create(Parts parts, Options options, EventLoop& loop, Callbacks callbacks) {
   if (options.vcpus < 1 || options.vcpus > layout::kMaxVcpus)
-    return fail(ErrorKind::kInvalid, std::to_string(options.vcpus) + " vCPUs, the limits are 1 and " + std::to_string(layout::kMaxVcpus));
+    return fail(ErrorKind::kInvalid,
+                std::to_string(options.vcpus) + " vCPUs, the limits are 1 and " + std::to_string(layout::kMaxVcpus));
   std::unique_ptr<Machine> machine(new Machine(std::move(parts), options, std::move(callbacks)));
   TRY(machine->connect_buses());
   machine->use_loop(loop);
@@ -71,7 +72,9 @@ Status Machine::build(const kvm::System& system) {
   }
   vcpus_ = std::make_unique<VcpuSet>(
       system, std::move(vcpus), [this](unsigned vcpu, kvm::Exit& exit) { return on_exit(vcpu, exit); },
-      [this](unsigned vcpu, const Error& error) { end("internal_error", "vCPU " + std::to_string(vcpu) + ": " + error.message()); });
+      [this](unsigned vcpu, const Error& error) {
+        end("internal_error", "vCPU " + std::to_string(vcpu) + ": " + error.message());
+      });
   return {};
 }
 
@@ -174,13 +177,14 @@ VmState Machine::save() const {
 
 Status Machine::load(VmState state) {
   if (state.virtio.size() != transports_.size())
-    return fail(ErrorKind::kCorrupt, "saved state has " + std::to_string(state.virtio.size()) + " virtio slots, this machine has " +
-                                         std::to_string(transports_.size()));
+    return fail(ErrorKind::kCorrupt, "saved state has " + std::to_string(state.virtio.size()) +
+                                         " virtio slots, this machine has " + std::to_string(transports_.size()));
   ioapic_.restore(state.ioapic);
   serial_.restore(state.serial);
   for (size_t i = 0; i < transports_.size(); i++) {
     if (state.virtio[i].empty() != (transports_[i] == nullptr))
-      return fail(ErrorKind::kCorrupt, "saved state and machine differ in virtio slot " + std::to_string(i) + " (a disk is missing or too many)");
+      return fail(ErrorKind::kCorrupt,
+                  "saved state and machine differ in virtio slot " + std::to_string(i) + " (a disk is missing or too many)");
     if (transports_[i]) TRY(transports_[i]->restore(state.virtio[i]));
   }
   cpu_state_ = {std::move(state.vcpus), state.clock};
@@ -202,18 +206,12 @@ bool Machine::on_exit(unsigned vcpu, kvm::Exit& exit) {
   using Kind = kvm::Exit::Kind;
   t_vcpu = vcpu;
   switch (exit.kind) {
-    case Kind::kIo:
-      on_port(exit);
-      return !ended();
-    case Kind::kMmio:
-      on_mmio(exit);
-      return !ended();
+    case Kind::kIo: on_port(exit); return !ended();
+    case Kind::kMmio: on_mmio(exit); return !ended();
     case Kind::kInterrupted:
     case Kind::kAgain:
-    case Kind::kHalt:
-      return true;
-    case Kind::kShutdown:
-      return end("triple_fault", "the guest reset itself or crashed");
+    case Kind::kHalt: return true;
+    case Kind::kShutdown: return end("triple_fault", "the guest reset itself or crashed");
     case Kind::kSystemEvent: {
       constexpr uint64_t kEventShutdown = 1, kEventReset = 2;  // KVM_SYSTEM_EVENT_*
       if (exit.detail == kEventShutdown) return end("poweroff", "asked for by the guest");
@@ -221,7 +219,8 @@ bool Machine::on_exit(unsigned vcpu, kvm::Exit& exit) {
       return end("panic", "system event " + std::to_string(exit.detail));
     }
     case Kind::kFailEntry:
-      return end("internal_error", "vCPU " + std::to_string(vcpu) + ": entry failed, hardware reason " + std::to_string(exit.detail));
+      return end("internal_error",
+                 "vCPU " + std::to_string(vcpu) + ": entry failed, hardware reason " + std::to_string(exit.detail));
     case Kind::kInternalError:
       return end("internal_error", "vCPU " + std::to_string(vcpu) + ": KVM internal error " + std::to_string(exit.detail));
     case Kind::kOther:

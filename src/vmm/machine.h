@@ -5,9 +5,9 @@
 //     |                                                '--------- save()/capture, any number ----------'
 //     '-- after_fork() (in a forked child; the state it was standing in is kept) --'
 //
-// *Standing* means: vCPUs out of KVM_RUN with registers final, devices quiesced, nothing in flight that could raise an interrupt.
-// Only then may the process be forked or the state be saved.
-// Not here: the control protocol (monitor.h), fork(2) itself (fork.h). Thread: the event loop's; exits come on vCPU threads.
+// *Standing* means: vCPUs out of KVM_RUN with registers final, devices quiesced, nothing in flight that could raise an
+// interrupt. Only then may the process be forked or the state be saved. Not here: the control protocol (monitor.h), fork(2)
+// itself (fork.h). Thread: the event loop's; exits come on vCPU threads.
 #pragma once
 
 #include <array>
@@ -55,7 +55,7 @@ class Machine {
   };
   // Both are called on a vCPU's thread.
   struct Callbacks {
-    std::function<void(EndOfMachine)> ended;                         // at most once
+    std::function<void(EndOfMachine)> ended;  // at most once
     std::function<void(unsigned vcpu, uint32_t word)> debug_word;
   };
   struct Parts {
@@ -102,8 +102,8 @@ class Machine {
   const Options& options() const { return options_; }
   uint64_t exits() const { return vcpus_ ? vcpus_->exits() : 0; }
   int64_t stopped_at_ns() const { return vcpus_ ? vcpus_->stopped_at_ns() : 0; }
-  // After go_on(): when the first vCPU entered the guest (CLOCK_MONOTONIC ns); waits a moment for it, and on a host too busy to run
-  // it answers the end of that moment. 0: there is no vCPU.
+  // After go_on(): when the first vCPU entered the guest (CLOCK_MONOTONIC ns); waits a moment for it, and on a host too busy to
+  // run it answers the end of that moment. 0: there is no vCPU.
   int64_t wait_entered_ns() const;
   // Descriptors that a forked child must keep.
   std::vector<int> descriptors_to_keep() const;

@@ -36,8 +36,7 @@ void Monitor::on_request(control::Server::Ticket ticket, const Request& request,
       server_.respond_error(ticket, status.error());
   };
   switch (request.op_case()) {
-    case Op::kPing:
-      return answer({});
+    case Op::kPing: return answer({});
     case Op::kFork: {
       if (fork_) return answer(fail(ErrorKind::kConflict, "another fork is under way"));
       Result<ForkPlan> plan = plan_fork(ticket, request.fork(), fds);
@@ -45,8 +44,7 @@ void Monitor::on_request(control::Server::Ticket ticket, const Request& request,
       fork_ = *std::move(plan);
       return loop_->stop();  // the main loop performs it
     }
-    case Op::kConnect:
-      return connect(ticket, request.connect());
+    case Op::kConnect: return connect(ticket, request.connect());
     case Op::kCapture: {
       Result<Captured> captured = capture(request.capture(), fds);
       if (!captured) return server_.respond_error(ticket, captured.error());
@@ -54,16 +52,10 @@ void Monitor::on_request(control::Server::Ticket ticket, const Request& request,
       *response.mutable_captured() = *std::move(captured);
       return server_.respond(ticket, std::move(response));
     }
-    case Op::kPause:
-      return answer(pause());
-    case Op::kResume:
-      return answer(resume());
-    case Op::kPowerButton:
-      machine_->power().press_button();
-      return answer({});
-    case Op::kStop:
-      answer({});
-      return finish("stopped", "asked for by the daemon");
+    case Op::kPause: return answer(pause());
+    case Op::kResume: return answer(resume());
+    case Op::kPowerButton: machine_->power().press_button(); return answer({});
+    case Op::kStop: answer({}); return finish("stopped", "asked for by the daemon");
     case Op::kGetStats: {
       Response response;
       *response.mutable_stats() = stats();
@@ -74,10 +66,8 @@ void Monitor::on_request(control::Server::Ticket ticket, const Request& request,
       const std::vector<uint32_t> words(request.debug_push().words().begin(), request.debug_push().words().end());
       return answer(machine_->debug_port()->push(words));
     }
-    case Op::kReplaceFrozen:
-      return answer(replace_frozen(request.replace_frozen(), fds));
-    default:
-      return answer(fail(ErrorKind::kUnsupported, "unknown request " + std::to_string(request.op_case())));
+    case Op::kReplaceFrozen: return answer(replace_frozen(request.replace_frozen(), fds));
+    default: return answer(fail(ErrorKind::kUnsupported, "unknown request " + std::to_string(request.op_case())));
   }
 }
 
@@ -87,7 +77,8 @@ void Monitor::set_machine_going() {
 }
 
 Status Monitor::pause() {
-  if (machine_->standing() && !paused_) return fail(ErrorKind::kConflict, "the machine does not run");  // a zygote, or not committed
+  if (machine_->standing() && !paused_)
+    return fail(ErrorKind::kConflict, "the machine does not run");  // a zygote, or not committed
   TRY(machine_->stand_still(deadline_after(kPauseLimit)));
   paused_ = true;
   return {};
@@ -104,7 +95,8 @@ Status Monitor::resume() {
 Status Monitor::replace_frozen(const ReplaceFrozen& request, control::ReceivedFds& fds) {
   TRY_ASSIGN(OverlayDescriptors merged, take_overlay(request.merged(), fds));
   Disk* const disk = machine_->disk();
-  if (!disk || disk->id() != request.disk_id()) return fail(ErrorKind::kNotFound, "this machine has no disk '" + request.disk_id().substr(0, 64) + "'");
+  if (!disk || disk->id() != request.disk_id())
+    return fail(ErrorKind::kNotFound, "this machine has no disk '" + request.disk_id().substr(0, 64) + "'");
   const bool was_standing = machine_->standing();
   if (!was_standing) TRY(machine_->stand_still(deadline_after(kPauseLimit)));
   Status replaced = disk->replace_frozen(request.first(), request.count(), std::move(merged));

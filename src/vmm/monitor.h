@@ -103,8 +103,8 @@ class Monitor {
   bool paused_ = false;              // PauseVm or Capture
   bool captured_ = false;            // its disk is frozen: it never runs again
   bool disk_read_only_ = false;
-  bool from_image_ = false;          // a zygote, or a child of one that was not restored yet
-  std::optional<ForkPlan> fork_;     // set by a request, taken by the main loop
+  bool from_image_ = false;       // a zygote, or a child of one that was not restored yet
+  std::optional<ForkPlan> fork_;  // set by a request, taken by the main loop
   std::optional<int> exit_code_;
 };
 

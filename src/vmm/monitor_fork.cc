@@ -6,8 +6,8 @@
 //   go on at once                                 read ChildSetup (queued before the fork)
 //   answer Forked{pidfds}                         new VM over the same memory, restore, new generation id
 //                                                 go on; Ready
-// For n > 1 the parent forks one frozen child, which never runs the machine, forks the n children, reports them and ends: the parent
-// stands still for one fork(2) only.
+// For n > 1 the parent forks one frozen child, which never runs the machine, forks the n children, reports them and ends: the
+// parent stands still for one fork(2) only.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -36,7 +36,8 @@ void note_failure(ForkedChild& child, const Error& error) { *child.mutable_failu
 
 Result<Monitor::ForkPlan> Monitor::plan_fork(control::Server::Ticket ticket, const Fork& request, control::ReceivedFds& fds) {
   if (request.children_size() < 1 || request.children_size() > kMaxChildren)
-    return fail(ErrorKind::kInvalid, std::to_string(request.children_size()) + " children, the limits are 1 and " + std::to_string(kMaxChildren));
+    return fail(ErrorKind::kInvalid,
+                std::to_string(request.children_size()) + " children, the limits are 1 and " + std::to_string(kMaxChildren));
   ForkPlan plan;
   plan.ticket = ticket;
   plan.quiesce_limit = request.quiesce_deadline_ms() ? Milliseconds(request.quiesce_deadline_ms()) : kDefaultQuiesceLimit;
@@ -143,7 +144,8 @@ void Monitor::await_frozen_child(ForkPlan plan, UniqueFd report, UniqueFd pidfd)
     ForkPlan plan;
     UniqueFd report, pidfd;
   };
-  const std::shared_ptr<Awaited> awaited = std::make_shared<Awaited>(Awaited{std::move(plan), std::move(report), std::move(pidfd)});
+  const std::shared_ptr<Awaited> awaited =
+      std::make_shared<Awaited>(Awaited{std::move(plan), std::move(report), std::move(pidfd)});
   const int fd = awaited->report.get();
   const Status watched = loop_->add(fd, EPOLLIN, [this, awaited, fd](uint32_t) {
     loop_->remove(fd);

@@ -70,9 +70,7 @@ Status Monitor::discover_msrs() {
 
 Status Monitor::create_machine(Machine::Parts parts, Machine::Options options) {
   Machine::Callbacks callbacks;
-  callbacks.ended = [this](const EndOfMachine& end) {
-    loop_->post([this, end] { finish(end.reason, end.detail); });
-  };
+  callbacks.ended = [this](const EndOfMachine& end) { loop_->post([this, end] { finish(end.reason, end.detail); }); };
   callbacks.debug_word = [this](unsigned vcpu, uint32_t word) {
     const int64_t now = monotonic_ns();
     loop_->post([this, vcpu, word, now] {
@@ -93,9 +91,10 @@ Status Monitor::build_from_kernel(const Bootstrap& bootstrap, control::ReceivedF
   TRY_ASSIGN(const UniqueFd initrd, fds.take_optional(source.initrd_fd(), "initrd"));
   TRY_ASSIGN(parts.ram, GuestRam::boot(source.memory_bytes()));
   TRY(create_machine(std::move(parts), {.vcpus = source.vcpus(), .debug_port = bootstrap.debug_port()}));
-  TRY_ASSIGN(const kvm::BootRegisters registers,
-             load_kernel(machine_->ram().memory(), {.kernel_fd = kernel.get(), .initrd_fd = initrd ? initrd.get() : -1,
-                                                    .cmdline = source.cmdline(), .vcpus = source.vcpus()}));
+  TRY_ASSIGN(const kvm::BootRegisters registers, load_kernel(machine_->ram().memory(), {.kernel_fd = kernel.get(),
+                                                                                        .initrd_fd = initrd ? initrd.get() : -1,
+                                                                                        .cmdline = source.cmdline(),
+                                                                                        .vcpus = source.vcpus()}));
   TRY(machine_->build(*system_));
   TRY(machine_->boot(registers, random_generation_id()));
   set_machine_going();
@@ -109,7 +108,8 @@ Status Monitor::build_from_image(const Bootstrap& bootstrap, control::ReceivedFd
   TRY_ASSIGN(UniqueFd odd, fds.take(source.memory_odd_fd(), "odd memory file"));
   TRY_ASSIGN(const uint64_t state_bytes, file_size(state_file.get()));
   if (state_bytes > kMaxVmStateBytes)
-    return fail(ErrorKind::kInvalid, "vmstate has " + std::to_string(state_bytes) + " bytes, the limit is " + std::to_string(kMaxVmStateBytes));
+    return fail(ErrorKind::kInvalid,
+                "vmstate has " + std::to_string(state_bytes) + " bytes, the limit is " + std::to_string(kMaxVmStateBytes));
   std::string bytes(state_bytes, '\0');
   TRY(pread_exact(state_file.get(), std::as_writable_bytes(std::span(bytes)), 0));
   TRY_ASSIGN(VmState state, decode_vmstate(bytes));
@@ -118,7 +118,8 @@ Status Monitor::build_from_image(const Bootstrap& bootstrap, control::ReceivedFd
   if (state.cpu_model != here)
     return fail(ErrorKind::kUnsupported, "the image was captured on '" + state.cpu_model + "', this host is '" + here + "'");
   TRY_ASSIGN(parts.ram, GuestRam::map_image(state.zeros, std::move(even), std::move(odd)));
-  TRY(create_machine(std::move(parts), {.vcpus = static_cast<unsigned>(state.vcpus.size()), .debug_port = bootstrap.debug_port()}));
+  TRY(create_machine(std::move(parts),
+                     {.vcpus = static_cast<unsigned>(state.vcpus.size()), .debug_port = bootstrap.debug_port()}));
   TRY(machine_->load(std::move(state)));
   from_image_ = true;
   // What creates share must be the image alone: a page of our own would be inherited by every sandbox.

@@ -128,9 +128,7 @@ void VcpuSet::carry_out(Thread& t, Command command) {
       t.stopped_at_ns.store(monotonic_ns());
       complete_pending_exit(t);
       return;
-    case kSave:
-      t.state = vcpu.save(system_);
-      return;
+    case kSave: t.state = vcpu.save(system_); return;
     case kRun: {
       *vcpu.immediate_exit() = 0;
       if (monotonic_ns() - t.stopped_at_ns.load() > kUnnoticedStopNs)
@@ -139,8 +137,7 @@ void VcpuSet::carry_out(Thread& t, Command command) {
       entered_at_ns_.compare_exchange_strong(unset, monotonic_ns());
       return;
     }
-    case kEnd:
-      return;
+    case kEnd: return;
   }
 }
 
@@ -151,14 +148,9 @@ bool VcpuSet::step(Thread& t) {
     return false;
   }
   switch (exit->kind) {
-    case kvm::Exit::Kind::kInterrupted:
-      *vcpus_[t.index].immediate_exit() = 0;
-      return true;
-    case kvm::Exit::Kind::kAgain:
-      return true;
-    default:
-      t.exits.fetch_add(1, std::memory_order_relaxed);
-      return on_exit_(static_cast<unsigned>(t.index), *exit);
+    case kvm::Exit::Kind::kInterrupted: *vcpus_[t.index].immediate_exit() = 0; return true;
+    case kvm::Exit::Kind::kAgain: return true;
+    default: t.exits.fetch_add(1, std::memory_order_relaxed); return on_exit_(static_cast<unsigned>(t.index), *exit);
   }
 }
 
@@ -185,8 +177,8 @@ void VcpuSet::issue(Command command) {
   }
 }
 
-// A pipe and not a futex: who writes into a pipe tells the scheduler that he is about to wait himself, and the reader may take his
-// processor when the forked child has taken the reader's own.
+// A pipe and not a futex: who writes into a pipe tells the scheduler that he is about to wait himself, and the reader may take
+// his processor when the forked child has taken the reader's own.
 void VcpuSet::sleep_while(Thread& t, uint32_t word) {
   t.asleep.store(true);
   if (word_.load() != word && t.asleep.exchange(false)) return;
@@ -204,7 +196,8 @@ Status VcpuSet::wait_acknowledged(Deadline deadline, const char* what) {
     if (left == 0) return {};
     const Milliseconds time = time_left(deadline);
     if (time.count() == 0)
-      return fail(ErrorKind::kTimeout, std::to_string(left) + " of " + std::to_string(threads_.size()) + " vCPUs did not " + what + " in time");
+      return fail(ErrorKind::kTimeout,
+                  std::to_string(left) + " of " + std::to_string(threads_.size()) + " vCPUs did not " + what + " in time");
     if (spins_ && spin_until_changed(waiting_for_, left)) continue;
     const timespec timeout{time.count() / 1000, time.count() % 1000 * 1'000'000};
     futex_wait(waiting_for_, left, &timeout);

@@ -4,12 +4,13 @@
 //   parked --------> running --------> parked ... parked (state of each in its slot)
 //      ^------------------------------------'            end(): threads return, from parked or running
 //
-// *Parked* means: out of KVM_RUN, the pending port or MMIO access completed, registers final. Each thread carries out every command
-// itself (a vCPU is loaded on its own thread's processor) and acknowledges it; the caller waits with a deadline.
+// *Parked* means: out of KVM_RUN, the pending port or MMIO access completed, registers final. Each thread carries out every
+// command itself (a vCPU is loaded on its own thread's processor) and acknowledges it; the caller waits with a deadline.
 // Problem: a kick may come between a thread's look at the command and its KVM_RUN. Idea: the signal handler itself sets
 // immediate_exit, so that KVM_RUN returns at once.
 // Idea: waits begin with a short spin, but never while the machine forks, when the child needs the processor.
-// Raw pthreads, futex words and pipes only: a forked child has none of these threads, and simply forgets them (abandon_after_fork).
+// Raw pthreads, futex words and pipes only: a forked child has none of these threads, and simply forgets them
+// (abandon_after_fork).
 //
 // Not here: what an exit means (ExitHandler). Thread: commands from one thread (the event loop's). Owner: the machine.
 #pragma once
@@ -44,7 +45,8 @@ class VcpuSet {
   Status start_threads();
   // Tells the guest's watchdogs that it was stopped, then enters it. Does not wait.
   void run();
-  // `before_wait` runs between the request and the wait: it makes waiting exit handlers return.   Errors: kTimeout (call run()).
+  // `before_wait` runs between the request and the wait: it makes waiting exit handlers return.   Errors: kTimeout (call
+  // run()).
   Status park(Deadline deadline, const std::function<void()>& before_wait = {});
   // Requires: parked.
   Result<std::vector<kvm::VcpuState>> save(Deadline deadline);
@@ -55,8 +57,8 @@ class VcpuSet {
 
   std::vector<kvm::Vcpu>& vcpus() { return vcpus_; }
   uint64_t exits() const;
-  // CLOCK_MONOTONIC ns: when the last vCPU left the guest in the last park(), and the first entered it after the last run() (0: not
-  // yet).
+  // CLOCK_MONOTONIC ns: when the last vCPU left the guest in the last park(), and the first entered it after the last run() (0:
+  // not yet).
   int64_t stopped_at_ns() const;
   int64_t entered_at_ns() const { return entered_at_ns_.load(); }
 
@@ -90,8 +92,8 @@ class VcpuSet {
   const ErrorHandler on_error_;
   const bool spins_;  // for a moment before it sleeps, where the host has a processor for each thread and the commander
   std::vector<std::unique_ptr<Thread>> threads_;
-  std::atomic<uint32_t> word_{kPark};    // ticket << 2 | command; a futex
-  std::atomic<uint32_t> waiting_for_{0}; // threads that have not acknowledged the current ticket; a futex
+  std::atomic<uint32_t> word_{kPark};     // ticket << 2 | command; a futex
+  std::atomic<uint32_t> waiting_for_{0};  // threads that have not acknowledged the current ticket; a futex
   std::atomic<int64_t> entered_at_ns_{0};
 };
 

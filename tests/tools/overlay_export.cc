@@ -37,14 +37,16 @@ Status run(const Arguments& arguments) {
     }
     base = std::make_unique<RawSource>(std::make_unique<PosixFile>(std::move(fd)), size / kBlockBytes);
   }
-  if (size == 0 || size % kBlockBytes != 0) return fail(ErrorKind::kInvalid, "disk size " + std::to_string(size) + " is not a multiple of 4096");
+  if (size == 0 || size % kBlockBytes != 0)
+    return fail(ErrorKind::kInvalid, "disk size " + std::to_string(size) + " is not a multiple of 4096");
   std::vector<OverlayFiles> overlays;
   for (const std::string& spec : arguments.overlays) {
     TRY_ASSIGN(OverlayFiles files, open_overlay(spec));
     overlays.push_back(std::move(files));
   }
   const HostHistory history = arguments.host_crashed ? HostHistory::kCrashed : HostHistory::kSameBoot;
-  TRY_ASSIGN(const auto stack, OverlayStack::open(std::move(base), size / kBlockBytes, std::move(overlays), std::nullopt, history));
+  TRY_ASSIGN(const auto stack,
+             OverlayStack::open(std::move(base), size / kBlockBytes, std::move(overlays), std::nullopt, history));
   TRY_ASSIGN(UniqueFd writer, open_file(arguments.out, O_RDWR | O_CREAT | O_TRUNC, 0644));
   TRY_ASSIGN(UniqueFd reader, reopen(writer.get(), O_RDONLY));
   PosixFile out(std::move(reader), std::move(writer));

@@ -142,7 +142,8 @@ TEST_F(ForkTest, ChildrenOfEveryDepthHaveTheirOwnMemory) {
       must(children[i]->command(kSetValue, 3 * depth + i));
       must(children[i]->command(kWrite, kPages));
     }
-    for (uint32_t i = 0; i < children.size(); i++) EXPECT_EQ(must(children[i]->command(kRead, kFirstPage + kPages - 1)), 3 * depth + i);
+    for (uint32_t i = 0; i < children.size(); i++)
+      EXPECT_EQ(must(children[i]->command(kRead, kFirstPage + kPages - 1)), 3 * depth + i);
     kept.push_back(std::move(parent));
     parent = std::move(children[0]);
   }

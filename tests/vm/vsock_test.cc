@@ -1,4 +1,5 @@
-// Streams to a guest: they carry bytes, outlive a pause and a fork in the parent, are gone in the child, and can be opened anew there.
+// Streams to a guest: they carry bytes, outlive a pause and a fork in the parent, are gone in the child, and can be opened anew
+// there.
 #include <sys/socket.h>
 
 #include "vm/harness/vm_test.h"

@@ -1,5 +1,5 @@
-// Makes a sandbox, forks it twice, removes things, in one Host; a test sets RAMET_CRASH_AT so that it dies somewhere on the way.
-// Usage: host_crash_driver ROOT. Ends with 0 when it was not killed.
+// Makes a sandbox, forks it twice, removes things, in one Host; a test sets RAMET_CRASH_AT so that it dies somewhere on the
+// way. Usage: host_crash_driver ROOT. Ends with 0 when it was not killed.
 #include <cstdio>
 
 #include "base/log.h"

@@ -49,14 +49,18 @@ inline Status upload_tiny(Host& host, const std::string& name, const std::string
   TRY_ASSIGN(const std::string kernel, ramet::read_file(std::string(RAMET_GUESTS_DIR) + "/" + guest));
   const std::string disk(1 << 20, '\0'), initrd = "none";
   std::string files;
-  for (const auto& [file, bytes] : {std::pair<std::string, const std::string&>{"vmlinux", kernel}, {"initrd", initrd}, {"disk.img", disk}}) {
+  for (const auto& [file, bytes] :
+       {std::pair<std::string, const std::string&>{"vmlinux", kernel}, {"initrd", initrd}, {"disk.img", disk}}) {
     TRY_ASSIGN(const std::unique_ptr<TemplateFileWriter> w, host.upload_template_file(name, file));
     TRY(w->write(as_bytes(bytes)));
     TRY(w->finish());
-    files += (files.empty() ? "" : ",") + ("\"" + file + "\":{\"bytes\":" + std::to_string(bytes.size()) + ",\"sha256\":\"" + sha256_hex(bytes) + "\"}");
+    files += (files.empty() ? "" : ",") +
+             ("\"" + file + "\":{\"bytes\":" + std::to_string(bytes.size()) + ",\"sha256\":\"" + sha256_hex(bytes) + "\"}");
   }
-  TRY(host.commit_template(name, "{\"format\":1,\"name\":\"" + name + "\",\"kernel_release\":\"tiny\",\"vcpus\":1,\"memory_mib\":64,\"disk_bytes\":1048576,"
-                                 "\"files\":{" + files + "}}"));
+  TRY(host.commit_template(name, "{\"format\":1,\"name\":\"" + name +
+                                     "\",\"kernel_release\":\"tiny\",\"vcpus\":1,\"memory_mib\":64,\"disk_bytes\":1048576,"
+                                     "\"files\":{" +
+                                     files + "}}"));
   return {};
 }
 

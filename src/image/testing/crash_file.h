@@ -4,8 +4,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,7 +23,10 @@ class CrashInode {
  public:
   explicit CrashInode(uint64_t atom_bytes = 512) : atom_bytes_(atom_bytes) {}
 
-  uint64_t size() const { const std::lock_guard lock(mutex_); return size_; }
+  uint64_t size() const {
+    const std::lock_guard lock(mutex_);
+    return size_;
+  }
   void write(uint64_t offset, std::span<const std::byte> data) {
     const std::lock_guard lock(mutex_);
     size_ = std::max(size_, offset + data.size());
@@ -37,7 +40,8 @@ class CrashInode {
     const uint64_t end = offset + std::min(length, size_ - offset);
     // Only what exists: the range may be astronomical.
     std::vector<uint64_t> there;
-    for (auto it = now_.lower_bound(offset / atom_bytes_); it != now_.end() && it->first * atom_bytes_ < end; ++it) there.push_back(it->first);
+    for (auto it = now_.lower_bound(offset / atom_bytes_); it != now_.end() && it->first * atom_bytes_ < end; ++it)
+      there.push_back(it->first);
     for (const uint64_t atom : there) {
       const uint64_t from = std::max(offset, atom * atom_bytes_), to = std::min(end, (atom + 1) * atom_bytes_);
       std::memset(dirty(atom).data() + (from - atom * atom_bytes_), 0, to - from);
@@ -52,10 +56,11 @@ class CrashInode {
     const std::lock_guard lock(mutex_);
     std::fill(out.begin(), out.end(), std::byte{0});
     if (offset >= size_) return;
-    for_atoms(offset, std::min<uint64_t>(out.size(), size_ - offset), [&](uint64_t atom, uint64_t within, uint64_t n, uint64_t done) {
-      const auto found = now_.find(atom);
-      if (found != now_.end()) std::memcpy(out.data() + done, found->second.data() + within, n);
-    });
+    for_atoms(offset, std::min<uint64_t>(out.size(), size_ - offset),
+              [&](uint64_t atom, uint64_t within, uint64_t n, uint64_t done) {
+                const auto found = now_.find(atom);
+                if (found != now_.end()) std::memcpy(out.data() + done, found->second.data() + within, n);
+              });
   }
   std::byte at(uint64_t offset) const {
     std::byte b{};

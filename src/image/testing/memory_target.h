@@ -57,7 +57,10 @@ class MemoryTarget : public BlockTarget {
   }
   void hold() override { holds++; }
   void release() override { holds--; }
-  void after_fork() override { std::construct_at(&mutex_); std::construct_at(&changed_); }
+  void after_fork() override {
+    std::construct_at(&mutex_);
+    std::construct_at(&changed_);
+  }
 
   // Changes a switch and lets those who wait for it look again.
   void set(bool& which, bool value) {
@@ -66,7 +69,7 @@ class MemoryTarget : public BlockTarget {
     changed_.notify_all();
   }
 
-  bool cold = false;             // nothing can be read without waiting
+  bool cold = false;  // nothing can be read without waiting
   bool reads_stalled = false, writes_stalled = false, flushes_stalled = false;
   std::atomic<bool> failing = false;
   std::atomic<int> flushes = 0;

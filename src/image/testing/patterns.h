@@ -1,4 +1,5 @@
-// image/testing/patterns.h - blocks with recognisable content: block filled with the 64-bit words of (version). Thread: stateless.
+// image/testing/patterns.h - blocks with recognisable content: block filled with the 64-bit words of (version). Thread:
+// stateless.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +50,8 @@ class PatternBase final : public BlockSource {
   Result<bool> read(BlockRange range, std::span<const iovec> to, Wait) const override {
     if (!range_fits(range, blocks_)) return fail(ErrorKind::kInvalid, "not on the disk");
     std::vector<uint64_t> words;
-    for (uint64_t b = range.first; b < range.end(); b++) words.insert(words.end(), kBlockBytes / sizeof(uint64_t), version_of(b));
+    for (uint64_t b = range.first; b < range.end(); b++)
+      words.insert(words.end(), kBlockBytes / sizeof(uint64_t), version_of(b));
     const std::byte* from = reinterpret_cast<const std::byte*>(words.data());
     for (const iovec& v : to) {
       std::memcpy(v.iov_base, from, v.iov_len);

@@ -73,10 +73,11 @@ class Placer {
     const uint64_t at = next_;
     next_ = (at + bytes.size() + 15) & ~15ull;
     if (next_ > kTablesEnd)
-      return fail(ErrorKind::kInvalid, "ACPI tables need " + std::to_string(next_ - layout::kAcpiTables) + " bytes, the limit is " +
-                                           std::to_string(kTablesEnd - layout::kAcpiTables));
+      return fail(ErrorKind::kInvalid, "ACPI tables need " + std::to_string(next_ - layout::kAcpiTables) +
+                                           " bytes, the limit is " + std::to_string(kTablesEnd - layout::kAcpiTables));
     if (!memory_.write(GuestAddr{at}, std::as_bytes(std::span(bytes))))
-      return fail(ErrorKind::kInvalid, "guest RAM of " + std::to_string(memory_.size_bytes()) + " bytes ends below the ACPI tables");
+      return fail(ErrorKind::kInvalid,
+                  "guest RAM of " + std::to_string(memory_.size_bytes()) + " bytes ends below the ACPI tables");
     return at;
   }
 

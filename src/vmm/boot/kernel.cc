@@ -43,13 +43,16 @@ struct LoadedKernel {
 };
 
 Status check_header(const Elf64_Ehdr& h) {
-  if (std::memcmp(h.e_ident, ELFMAG, SELFMAG) != 0) return fail(ErrorKind::kInvalid, "kernel is not an ELF file (magic missing)");
+  if (std::memcmp(h.e_ident, ELFMAG, SELFMAG) != 0)
+    return fail(ErrorKind::kInvalid, "kernel is not an ELF file (magic missing)");
   if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_ident[EI_DATA] != ELFDATA2LSB || h.e_machine != EM_X86_64 || h.e_type != ET_EXEC)
     return fail(ErrorKind::kInvalid, "kernel is not an x86-64 ELF executable (class " + std::to_string(h.e_ident[EI_CLASS]) +
-                                         ", machine " + std::to_string(h.e_machine) + ", type " + std::to_string(h.e_type) + ")");
+                                         ", machine " + std::to_string(h.e_machine) + ", type " + std::to_string(h.e_type) +
+                                         ")");
   if (h.e_phentsize != sizeof(Elf64_Phdr) || h.e_phnum == 0 || h.e_phnum > kMaxSegments)
     return fail(ErrorKind::kInvalid, "kernel has " + std::to_string(h.e_phnum) + " program headers of " +
-                                         std::to_string(h.e_phentsize) + " bytes, the limit is " + std::to_string(kMaxSegments));
+                                         std::to_string(h.e_phentsize) + " bytes, the limit is " +
+                                         std::to_string(kMaxSegments));
   return {};
 }
 
@@ -108,8 +111,9 @@ Result<Initrd> load_initrd(const GuestMemory& memory, int fd, uint64_t kernel_en
   const uint64_t address = bytes <= top ? align_down(top - bytes, kPageBytes) : 0;
   std::byte* target = address >= kernel_end ? memory.resolve(GuestAddr{address}, bytes) : nullptr;
   if (!target)
-    return fail(ErrorKind::kInvalid, "initial RAM disk of " + std::to_string(bytes) + " bytes does not fit between the kernel's end at " +
-                                         std::to_string(kernel_end) + " and " + std::to_string(top));
+    return fail(ErrorKind::kInvalid, "initial RAM disk of " + std::to_string(bytes) +
+                                         " bytes does not fit between the kernel's end at " + std::to_string(kernel_end) +
+                                         " and " + std::to_string(top));
   TRY(pread_exact(fd, {target, static_cast<size_t>(bytes)}, 0));
   return Initrd{address, bytes};
 }
@@ -152,26 +156,35 @@ bool write_page_tables(const GuestMemory& memory) {
 
 bool write_gdt(const GuestMemory& memory) {
   constexpr uint64_t kCode = 0x00af9b000000ffff, kData = 0x00cf93000000ffff;
-  return memory.write_object(GuestAddr{kGdt + kCodeSelector}, kCode) && memory.write_object(GuestAddr{kGdt + kDataSelector}, kData);
+  return memory.write_object(GuestAddr{kGdt + kCodeSelector}, kCode) &&
+         memory.write_object(GuestAddr{kGdt + kDataSelector}, kData);
 }
 
 }  // namespace
 
 Result<kvm::BootRegisters> load_kernel(const GuestMemory& memory, const KernelSource& source) {
   if (memory.size_bytes() < 2 * kKernelStart)
-    return fail(ErrorKind::kInvalid, "guest RAM of " + std::to_string(memory.size_bytes()) + " bytes is too small to boot a kernel");
+    return fail(ErrorKind::kInvalid,
+                "guest RAM of " + std::to_string(memory.size_bytes()) + " bytes is too small to boot a kernel");
   if (source.cmdline.size() > kMaxCmdlineBytes)
-    return fail(ErrorKind::kInvalid, "kernel command line has " + std::to_string(source.cmdline.size()) + " bytes, the limit is " +
-                                         std::to_string(kMaxCmdlineBytes));
+    return fail(ErrorKind::kInvalid, "kernel command line has " + std::to_string(source.cmdline.size()) +
+                                         " bytes, the limit is " + std::to_string(kMaxCmdlineBytes));
   TRY_ASSIGN(const LoadedKernel kernel, load_elf(memory, source.kernel_fd));
   TRY_ASSIGN(const Initrd initrd, load_initrd(memory, source.initrd_fd, kernel.end));
   TRY_ASSIGN(const GuestAddr rsdp, write_acpi_tables(memory, source.vcpus));
   const boot_params bp = make_boot_params(memory, initrd, source.cmdline.size(), rsdp);
   const bool ok = write_page_tables(memory) && write_gdt(memory) && memory.write_object(GuestAddr{kZeroPage}, bp) &&
-                  memory.write(GuestAddr{kCmdline}, {reinterpret_cast<const std::byte*>(source.cmdline.c_str()), source.cmdline.size() + 1});
+                  memory.write(GuestAddr{kCmdline},
+                               {reinterpret_cast<const std::byte*>(source.cmdline.c_str()), source.cmdline.size() + 1});
   if (!ok) return fail(ErrorKind::kInternal, "boot structures do not fit below 1 MiB");
-  return kvm::BootRegisters{.rip = kernel.entry, .rsi = kZeroPage, .rsp = kBootStack, .cr3 = kPml4, .gdt_base = kGdt,
-                            .gdt_limit = kDataSelector + 7, .code_selector = kCodeSelector, .data_selector = kDataSelector};
+  return kvm::BootRegisters{.rip = kernel.entry,
+                            .rsi = kZeroPage,
+                            .rsp = kBootStack,
+                            .cr3 = kPml4,
+                            .gdt_base = kGdt,
+                            .gdt_limit = kDataSelector + 7,
+                            .code_selector = kCodeSelector,
+                            .data_selector = kDataSelector};
 }
 
 }  // namespace ramet::vmm

@@ -14,15 +14,15 @@ namespace ramet::vmm {
 inline constexpr size_t kMaxCmdlineBytes = 2047;
 
 struct KernelSource {
-  int kernel_fd = -1;   // borrowed
-  int initrd_fd = -1;   // borrowed; -1 = none
+  int kernel_fd = -1;  // borrowed
+  int initrd_fd = -1;  // borrowed; -1 = none
   std::string cmdline;
   unsigned vcpus = 1;
 };
 
 // Start registers of the boot processor.
-// Errors: kInvalid (not an x86-64 ELF executable, segments outside RAM, command line or initial RAM disk too long; with the value
-// and the limit), kCorrupt (file ends early), kIo.
+// Errors: kInvalid (not an x86-64 ELF executable, segments outside RAM, command line or initial RAM disk too long; with the
+// value and the limit), kCorrupt (file ends early), kIo.
 Result<kvm::BootRegisters> load_kernel(const GuestMemory& memory, const KernelSource& source);
 
 }  // namespace ramet::vmm

@@ -1,8 +1,8 @@
-// vmm/control/client.h - the daemon's end of the control protocol: calls with deadlines over one connection, events to a function.
-// The VMM behind the socket is hostile: answers to nothing are dropped, wrong ones are kCorrupt, sizes are limited, a VMM that does
-// not answer costs the caller its deadline and nothing else.
-// Not here: starting VMMs (bootstrap.h), what sandboxes are. Thread: calls from any thread; the event function runs on the
-// client's reader thread and must not call back into the client. Owner: whoever holds the VM (host/).
+// vmm/control/client.h - the daemon's end of the control protocol: calls with deadlines over one connection, events to a
+// function. The VMM behind the socket is hostile: answers to nothing are dropped, wrong ones are kCorrupt, sizes are limited, a
+// VMM that does not answer costs the caller its deadline and nothing else. Not here: starting VMMs (bootstrap.h), what
+// sandboxes are. Thread: calls from any thread; the event function runs on the client's reader thread and must not call back
+// into the client. Owner: whoever holds the VM (host/).
 #pragma once
 
 #include <condition_variable>
@@ -45,8 +45,8 @@ class Client {
   // One end of a byte stream to the guest's vsock port.
   Result<UniqueFd> connect_guest(uint32_t port, Milliseconds limit);
   struct ForkAnswer {
-    Forked forked;                  // children in the order asked for
-    std::vector<UniqueFd> pidfds;   // same order; invalid where children(i) has a failure
+    Forked forked;                 // children in the order asked for
+    std::vector<UniqueFd> pidfds;  // same order; invalid where children(i) has a failure
   };
   // Builds nothing: `fork` and `fds` as in control.proto.
   Result<ForkAnswer> fork(const Fork& fork, std::span<const int> fds, Deadline deadline);

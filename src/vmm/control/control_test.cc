@@ -26,7 +26,8 @@ class ControlTest : public ::testing::Test {
     directory_ = name;
     path_ = directory_ + "/socket";
     loop_ = *EventLoop::create();
-    server_ = std::make_unique<Server>(*loop_, [this](Server::Ticket t, const Request& r, ReceivedFds fds) { handle(t, r, std::move(fds)); });
+    server_ = std::make_unique<Server>(
+        *loop_, [this](Server::Ticket t, const Request& r, ReceivedFds fds) { handle(t, r, std::move(fds)); });
     ASSERT_TRUE(server_->listen(*listen_unix(path_, SOCK_SEQPACKET, 4)));
     thread_ = std::thread([this] { loop_->run(); });
   }

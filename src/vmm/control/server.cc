@@ -1,7 +1,7 @@
 #include "vmm/control/server.h"
 
-#include <sys/epoll.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>

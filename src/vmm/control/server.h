@@ -1,7 +1,7 @@
 // vmm/control/server.h - the VMM's end of the control protocol: accepts the daemon's connection (a new one replaces the old, as
 // after a daemon restart), hands requests to a function, sends responses and events.
-// Events wait (bounded) while nobody is connected. A peer that does not read, or sends what is not a request, loses its connection.
-// Not here: what requests do (monitor.h). Thread: the event loop's. Owner: the monitor.
+// Events wait (bounded) while nobody is connected. A peer that does not read, or sends what is not a request, loses its
+// connection. Not here: what requests do (monitor.h). Thread: the event loop's. Owner: the monitor.
 #pragma once
 
 #include <cstdint>

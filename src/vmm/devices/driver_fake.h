@@ -1,5 +1,5 @@
-// vmm/devices/driver_fake.h - the guest's side of a virtio device for unit tests and fuzz targets: drives a real MmioTransport through
-// its registers and keeps split rings in a RAM of its own, kicking only when the device asked for it (event indexes).
+// vmm/devices/driver_fake.h - the guest's side of a virtio device for unit tests and fuzz targets: drives a real MmioTransport
+// through its registers and keeps split rings in a RAM of its own, kicking only when the device asked for it (event indexes).
 // Not here: packets and requests of a device; anything the monitor itself uses. Thread: one, beside the device's own.
 #pragma once
 
@@ -83,9 +83,10 @@ class DriverFake {
     }
     for (size_t i = 0; i < buffers.size(); i++) {
       const bool last = i + 1 == buffers.size();
-      const vring_desc d{buffers[i].address.value, buffers[i].length,
-                         static_cast<uint16_t>((buffers[i].device_writes ? VRING_DESC_F_WRITE : 0) | (last ? 0 : VRING_DESC_F_NEXT)),
-                         static_cast<uint16_t>(last ? 0 : taken[i + 1])};
+      const vring_desc d{
+          buffers[i].address.value, buffers[i].length,
+          static_cast<uint16_t>((buffers[i].device_writes ? VRING_DESC_F_WRITE : 0) | (last ? 0 : VRING_DESC_F_NEXT)),
+          static_cast<uint16_t>(last ? 0 : taken[i + 1])};
       store({ring.layout.descriptors.value + 16ull * taken[i]}, d);
     }
     ring.chains[taken[0]] = taken;

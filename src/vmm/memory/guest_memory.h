@@ -31,7 +31,7 @@ constexpr std::optional<GuestAddr> offset_by(GuestAddr a, uint64_t bytes) {
   return GuestAddr{*sum};
 }
 
-inline constexpr uint64_t kLowRamEnd = 3ull << 30;   // the hole for devices begins here
+inline constexpr uint64_t kLowRamEnd = 3ull << 30;  // the hole for devices begins here
 inline constexpr uint64_t kHighRamStart = 4ull << 30;
 
 class GuestMemory {
@@ -42,7 +42,8 @@ class GuestMemory {
   uint64_t size_bytes() const { return size_; }
   std::byte* host_base() const { return base_; }
 
-  // The one range check: the host pointer of [a, a + length), or nullptr when any byte of it is not RAM. A range never spans the hole.
+  // The one range check: the host pointer of [a, a + length), or nullptr when any byte of it is not RAM. A range never spans
+  // the hole.
   std::byte* resolve(GuestAddr a, uint64_t length) const {
     const uint64_t low = size_ < kLowRamEnd ? size_ : kLowRamEnd;
     if (range_within(a.value, length, low)) return base_ + a.value;

@@ -32,7 +32,8 @@ Result<Reservation> reserve(uint64_t bytes, uint64_t alignment) {
 
 Status check_size(uint64_t ram_bytes) {
   if (ram_bytes == 0 || ram_bytes % kRamBlockBytes != 0 || ram_bytes > (1ull << 40))
-    return fail(ErrorKind::kInvalid, "guest memory of " + std::to_string(ram_bytes) + " bytes is not a positive multiple of 2 MiB");
+    return fail(ErrorKind::kInvalid,
+                "guest memory of " + std::to_string(ram_bytes) + " bytes is not a positive multiple of 2 MiB");
   return {};
 }
 
@@ -43,7 +44,8 @@ uint64_t reservation_alignment(uint64_t ram_bytes) { return ram_bytes >= (1ull <
 Result<std::unique_ptr<GuestRam>> GuestRam::boot(uint64_t ram_bytes) {
   TRY(check_size(ram_bytes));
   TRY_ASSIGN(Reservation room, reserve(ram_bytes, reservation_alignment(ram_bytes)));
-  void* const p = ::mmap(room.base, ram_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  void* const p =
+      ::mmap(room.base, ram_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   if (p == MAP_FAILED) return fail_errno("map guest memory");
   if (::madvise(p, ram_bytes, MADV_NOHUGEPAGE) < 0 && errno != EINVAL) return fail_errno("advise guest memory");
   ZeroMap zeros(ram_bytes);
@@ -56,8 +58,8 @@ Result<std::unique_ptr<GuestRam>> GuestRam::map_image(const ZeroMap& zeros, Uniq
   for (const UniqueFd* file : {&even, &odd}) {
     TRY_ASSIGN(const uint64_t size, file_size(file->get()));
     if (size < zeros.ram_bytes())
-      return fail(ErrorKind::kCorrupt, "memory file has " + std::to_string(size) + " bytes, the image needs " +
-                                           std::to_string(zeros.ram_bytes()));
+      return fail(ErrorKind::kCorrupt,
+                  "memory file has " + std::to_string(size) + " bytes, the image needs " + std::to_string(zeros.ram_bytes()));
   }
   TRY_ASSIGN(Reservation room, reserve(zeros.ram_bytes(), reservation_alignment(zeros.ram_bytes())));
   std::unique_ptr<GuestRam> ram(new GuestRam(std::move(room.region), room.base, zeros, std::move(even), std::move(odd)));

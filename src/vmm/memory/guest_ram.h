@@ -1,10 +1,10 @@
 // vmm/memory/guest_ram.h - the owner of guest RAM: how it is mapped, captured into an image, dropped, and rebased.
 //
-// Two kinds. *Booted* RAM is one anonymous range of 4 KiB pages. *Image* RAM maps two memory files privately, 16 MiB segments taken
-// from them in turn so that neighbours cannot merge (fork(2) copies page tables per mapping, and skips clean ones); what was zero in
-// the image is anonymous and may use huge pages. Both kinds are copy-on-write for fork(2) and nothing else.
-// Not here: guest addresses (guest_memory.h), KVM slots. Thread: one at a time, with vCPUs parked; drop() from any.
-// Owner: the machine; a forked child inherits the object and goes on using it.
+// Two kinds. *Booted* RAM is one anonymous range of 4 KiB pages. *Image* RAM maps two memory files privately, 16 MiB segments
+// taken from them in turn so that neighbours cannot merge (fork(2) copies page tables per mapping, and skips clean ones); what
+// was zero in the image is anonymous and may use huge pages. Both kinds are copy-on-write for fork(2) and nothing else. Not
+// here: guest addresses (guest_memory.h), KVM slots. Thread: one at a time, with vCPUs parked; drop() from any. Owner: the
+// machine; a forked child inherits the object and goes on using it.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,8 @@ class GuestRam {
     ZeroMap zeros;
     uint64_t stored_bytes;
   };
-  // Writes RAM into two empty files of RAM's size and says what was left out.   Requires: vCPUs parked.   Errors: kNoSpace, kIo.
+  // Writes RAM into two empty files of RAM's size and says what was left out.   Requires: vCPUs parked.   Errors: kNoSpace,
+  // kIo.
   Result<Captured> capture(int even, int odd) const;
 
   // Copies every private page into fresh mappings of the same image, which cuts the chain to the ancestors' memory that slows
@@ -56,7 +57,11 @@ class GuestRam {
 
  private:
   GuestRam(MappedRegion region, std::byte* base, ZeroMap zeros, UniqueFd even, UniqueFd odd)
-      : region_(std::move(region)), memory_(base, zeros.ram_bytes()), zeros_(std::move(zeros)), even_(std::move(even)), odd_(std::move(odd)) {}
+      : region_(std::move(region)),
+        memory_(base, zeros.ram_bytes()),
+        zeros_(std::move(zeros)),
+        even_(std::move(even)),
+        odd_(std::move(odd)) {}
   Status map_piece(const RamPiece& piece, std::byte* at) const;
   Status rebase_piece(const RamPiece& piece, const PageMap& pages) const;
   std::span<std::byte> bytes_of(const RamPiece& piece) const { return {base() + piece.offset, piece.length}; }

@@ -8,7 +8,8 @@ namespace ramet::vmm {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-constexpr uint64_t kPresent = 1ull << 63, kSwapped = 1ull << 62, kFile = 1ull << 61;  // Documentation/admin-guide/mm/pagemap.rst
+constexpr uint64_t kPresent = 1ull << 63, kSwapped = 1ull << 62,
+                   kFile = 1ull << 61;  // Documentation/admin-guide/mm/pagemap.rst
 constexpr size_t kEntriesPerRead = 8192;
 
 bool is_anonymous(uint64_t entry) { return (entry & (kPresent | kSwapped)) != 0 && (entry & kFile) == 0; }

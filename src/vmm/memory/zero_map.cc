@@ -9,8 +9,8 @@ ZeroMap::ZeroMap(uint64_t ram_bytes) : ram_bytes_(ram_bytes), zero_(ram_bytes / 
 Result<ZeroMap> ZeroMap::decode(uint64_t ram_bytes, std::string_view bytes) {
   ZeroMap map(ram_bytes);
   if (bytes.size() != (map.blocks() + 7) / 8)
-    return fail(ErrorKind::kCorrupt, "zero map has " + std::to_string(bytes.size()) + " bytes for " +
-                                         std::to_string(map.blocks()) + " blocks");
+    return fail(ErrorKind::kCorrupt,
+                "zero map has " + std::to_string(bytes.size()) + " bytes for " + std::to_string(map.blocks()) + " blocks");
   for (uint64_t b = 0; b < map.blocks(); b++) map.zero_[b] = (static_cast<unsigned char>(bytes[b / 8]) >> (b % 8) & 1) != 0;
   if (map.mapping_count() > map.mapping_limit())
     return fail(ErrorKind::kCorrupt, "zero map needs " + std::to_string(map.mapping_count()) + " mappings, the limit is " +
@@ -66,8 +66,8 @@ std::vector<RamPiece> ZeroMap::pieces() const {
     const bool anonymous = zero_[b];
     do b++;
     while (b < blocks() && zero_[b] == anonymous && (anonymous || b % per_segment != 0));
-    out.push_back({first * kRamBlockBytes, (b - first) * kRamBlockBytes, anonymous,
-                   static_cast<uint32_t>(first / per_segment % 2)});
+    out.push_back(
+        {first * kRamBlockBytes, (b - first) * kRamBlockBytes, anonymous, static_cast<uint32_t>(first / per_segment % 2)});
   }
   return out;
 }

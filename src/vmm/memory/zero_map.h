@@ -27,7 +27,7 @@ constexpr uint64_t segment_count(uint64_t ram_bytes) {
 
 // One host mapping of guest RAM.
 struct RamPiece {
-  uint64_t offset = 0;     // from the start of RAM, in host order (no hole)
+  uint64_t offset = 0;  // from the start of RAM, in host order (no hole)
   uint64_t length = 0;
   bool anonymous = false;  // else file number `file` (0 even, 1 odd) at the same offset
   uint32_t file = 0;

@@ -22,10 +22,10 @@ struct RawHeader {
   le64 body_bytes;
   le64 memory_bytes;
   le32 vcpus;
-  le32 body_crc;           // CRC-32C of the body
+  le32 body_crc;  // CRC-32C of the body
   char cpu_model[kMaxCpuModelBytes + 1];
   char reserved[116];
-  le32 header_crc;         // CRC-32C of all before
+  le32 header_crc;  // CRC-32C of all before
 };
 static_assert(sizeof(RawHeader) == kVmStateHeaderBytes);
 
@@ -118,8 +118,8 @@ Result<SerialState> from_payload(const SerialPayload& p) {
   if (std::any_of(std::begin(registers), std::end(registers), [](uint32_t r) { return r > 0xff; }))
     return fail(ErrorKind::kCorrupt, "vmstate: a serial register is larger than 255");
   if (p.received().size() > Serial::kFifoBytes)
-    return fail(ErrorKind::kCorrupt, "vmstate: the serial buffer has " + std::to_string(p.received().size()) + " bytes, the limit is " +
-                                         std::to_string(Serial::kFifoBytes));
+    return fail(ErrorKind::kCorrupt, "vmstate: the serial buffer has " + std::to_string(p.received().size()) +
+                                         " bytes, the limit is " + std::to_string(Serial::kFifoBytes));
   SerialState s;
   s.interrupt_enable = static_cast<uint8_t>(registers[0]);
   s.line_control = static_cast<uint8_t>(registers[1]);
@@ -145,13 +145,16 @@ Result<Payload> parse(const VmStateComponent& c) {
 }
 
 tl::unexpected<Error> bad_component(const VmStateComponent& c, const char* what) {
-  return fail(ErrorKind::kCorrupt, "vmstate: component '" + c.kind().substr(0, 32) + "' number " + std::to_string(c.index()) + " " + what);
+  return fail(ErrorKind::kCorrupt,
+              "vmstate: component '" + c.kind().substr(0, 32) + "' number " + std::to_string(c.index()) + " " + what);
 }
 
 // Collects components, each exactly once and, for numbered ones, in order.
 class Collector {
  public:
-  explicit Collector(const VmStateHeader& header) { state_.memory_bytes = header.memory_bytes, state_.cpu_model = header.cpu_model; }
+  explicit Collector(const VmStateHeader& header) {
+    state_.memory_bytes = header.memory_bytes, state_.cpu_model = header.cpu_model;
+  }
 
   Status take(const VmStateComponent& c) {
     if (c.kind() == "machine") return take_machine(c);
@@ -250,10 +253,11 @@ std::string encode_vmstate(const VmState& state) {
 Result<VmStateHeader> decode_vmstate_header(std::string_view bytes) {
   RawHeader raw;
   if (bytes.size() < sizeof raw)
-    return fail(ErrorKind::kCorrupt, "vmstate has " + std::to_string(bytes.size()) + " bytes, its header alone needs " +
-                                         std::to_string(sizeof raw));
+    return fail(ErrorKind::kCorrupt,
+                "vmstate has " + std::to_string(bytes.size()) + " bytes, its header alone needs " + std::to_string(sizeof raw));
   std::memcpy(&raw, bytes.data(), sizeof raw);
-  if (std::memcmp(raw.magic, kMagic, sizeof kMagic) != 0) return fail(ErrorKind::kCorrupt, "not a vmstate file (magic missing)");
+  if (std::memcmp(raw.magic, kMagic, sizeof kMagic) != 0)
+    return fail(ErrorKind::kCorrupt, "not a vmstate file (magic missing)");
   if (raw.version != kVmStateVersion)
     return fail(ErrorKind::kUnsupported, "vmstate has version " + std::to_string(raw.version) + ", this monitor reads " +
                                              std::to_string(kVmStateVersion));
@@ -263,11 +267,12 @@ Result<VmStateHeader> decode_vmstate_header(std::string_view bytes) {
     return fail(ErrorKind::kCorrupt, "vmstate body has " + std::to_string(raw.body_bytes) + " bytes, the limit is " +
                                          std::to_string(kMaxVmStateBytes));
   if (raw.vcpus < 1 || raw.vcpus > layout::kMaxVcpus)
-    return fail(ErrorKind::kCorrupt, "vmstate names " + std::to_string(raw.vcpus) + " vCPUs, the limit is " +
-                                         std::to_string(layout::kMaxVcpus));
+    return fail(ErrorKind::kCorrupt,
+                "vmstate names " + std::to_string(raw.vcpus) + " vCPUs, the limit is " + std::to_string(layout::kMaxVcpus));
   if (raw.memory_bytes == 0 || raw.memory_bytes > kMaxMemoryBytes || !is_aligned(raw.memory_bytes, kRamBlockBytes))
-    return fail(ErrorKind::kCorrupt, "vmstate names " + std::to_string(raw.memory_bytes) + " bytes of RAM, expected a multiple of " +
-                                         std::to_string(kRamBlockBytes) + " up to " + std::to_string(kMaxMemoryBytes));
+    return fail(ErrorKind::kCorrupt, "vmstate names " + std::to_string(raw.memory_bytes) +
+                                         " bytes of RAM, expected a multiple of " + std::to_string(kRamBlockBytes) + " up to " +
+                                         std::to_string(kMaxMemoryBytes));
   VmStateHeader h;
   h.vcpus = raw.vcpus;
   h.memory_bytes = raw.memory_bytes;

@@ -1,7 +1,7 @@
 // vmm/snapshot/vmstate.h - everything of a machine but its RAM and disks, as a value and as bytes.
 // The bytes: a fixed header that is readable without the rest (magic, version, size, machine, CPU model, checksums), then one
-// kind-tagged, versioned protobuf payload per component; docs/formats/vmstate.md. Pure: no I/O, nothing allocated before limits were
-// checked. Not here: taking the state or putting it back (machine.h). Thread: values.
+// kind-tagged, versioned protobuf payload per component; docs/formats/vmstate.md. Pure: no I/O, nothing allocated before limits
+// were checked. Not here: taking the state or putting it back (machine.h). Thread: values.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct VmStateHeader {
   uint32_t version = kVmStateVersion;
   uint32_t vcpus = 0;
   uint64_t memory_bytes = 0;
-  std::string cpu_model;        // cut to kMaxCpuModelBytes
+  std::string cpu_model;  // cut to kMaxCpuModelBytes
   uint64_t body_bytes = 0;
 };
 
@@ -36,7 +36,7 @@ struct VmState {
   std::string cpu_model;
   uint64_t memory_bytes = 0;
   ZeroMap zeros{0};
-  uint32_t generation = 0;      // forks since boot
+  uint32_t generation = 0;  // forks since boot
   kvm::ClockState clock;
   std::vector<kvm::VcpuState> vcpus;
   IoapicState ioapic;

@@ -66,7 +66,8 @@ TEST(VmState, HeaderIsReadableAlone) {
 
 TEST(VmState, EveryTruncationIsAnError) {
   const std::string bytes = encode_vmstate(sample());
-  for (size_t n = 0; n < bytes.size(); n += n < 600 ? 1 : 97) EXPECT_FALSE(decode_vmstate(std::string_view(bytes).substr(0, n))) << n;
+  for (size_t n = 0; n < bytes.size(); n += n < 600 ? 1 : 97)
+    EXPECT_FALSE(decode_vmstate(std::string_view(bytes).substr(0, n))) << n;
   EXPECT_FALSE(decode_vmstate(bytes + "x"));
 }
 
@@ -79,8 +80,8 @@ TEST(VmState, EveryFlippedByteIsAnError) {
   }
 }
 
-// The golden file fixes version 1: it must read for as long as this monitor claims to read version 1. To make one for a new version
-// run with RAMET_WRITE_GOLDEN=1.
+// The golden file fixes version 1: it must read for as long as this monitor claims to read version 1. To make one for a new
+// version run with RAMET_WRITE_GOLDEN=1.
 TEST(VmState, GoldenFileReads) {
   const std::string path = std::string(RAMET_SOURCE_DIR) + "/tests/golden/vmstate_v1.bin";
   if (std::getenv("RAMET_WRITE_GOLDEN")) {

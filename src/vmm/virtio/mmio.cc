@@ -10,8 +10,8 @@
 namespace ramet::vmm {
 namespace {
 
-constexpr uint32_t kMagic = 0x74726976;    // "virt"
-constexpr uint32_t kVendor = 0x454d4152;   // "RAME"
+constexpr uint32_t kMagic = 0x74726976;   // "virt"
+constexpr uint32_t kVendor = 0x454d4152;  // "RAME"
 constexpr uint64_t kTransportFeatures =
     (1ull << VIRTIO_F_VERSION_1) | (1ull << VIRTIO_RING_F_INDIRECT_DESC) | (1ull << VIRTIO_RING_F_EVENT_IDX);
 constexpr uint32_t kStateVersion = 1;
@@ -159,7 +159,8 @@ void MmioTransport::write_status(uint32_t value) {
     if (!acceptable) added &= ~VIRTIO_CONFIG_S_FEATURES_OK;
   }
   // A driver that skips negotiation gets no running device.
-  if ((added & VIRTIO_CONFIG_S_DRIVER_OK) && !((status_ | added) & VIRTIO_CONFIG_S_FEATURES_OK)) added &= ~VIRTIO_CONFIG_S_DRIVER_OK;
+  if ((added & VIRTIO_CONFIG_S_DRIVER_OK) && !((status_ | added) & VIRTIO_CONFIG_S_FEATURES_OK))
+    added &= ~VIRTIO_CONFIG_S_DRIVER_OK;
   status_ |= added;
   if (added & VIRTIO_CONFIG_S_DRIVER_OK) activate_device();
 }
@@ -253,11 +254,14 @@ Status MmioTransport::restore_queue(size_t index, const VirtioQueueState& in) {
 
 Status MmioTransport::restore(std::string_view state) {
   VirtioTransportState s;
-  if (!s.ParseFromArray(state.data(), static_cast<int>(state.size()))) return fail(ErrorKind::kCorrupt, "virtio state cannot be parsed");
+  if (!s.ParseFromArray(state.data(), static_cast<int>(state.size())))
+    return fail(ErrorKind::kCorrupt, "virtio state cannot be parsed");
   const std::lock_guard lock(mutex_);
-  if (s.version() != kStateVersion || s.device_id() != device_.device_id() || static_cast<size_t>(s.queues_size()) != queues_.size())
+  if (s.version() != kStateVersion || s.device_id() != device_.device_id() ||
+      static_cast<size_t>(s.queues_size()) != queues_.size())
     return fail(ErrorKind::kCorrupt, "virtio state is of another version or device");
-  if (s.driver_features() & ~offered()) return fail(ErrorKind::kCorrupt, "virtio state has features this device does not offer");
+  if (s.driver_features() & ~offered())
+    return fail(ErrorKind::kCorrupt, "virtio state has features this device does not offer");
   status_ = s.status() & kDriverStatusBits;
   interrupt_status_ = s.interrupt_status();
   driver_features_ = s.driver_features();

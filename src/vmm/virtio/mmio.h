@@ -34,7 +34,8 @@ class MmioTransport final : public BusDevice {
  public:
   static constexpr uint64_t kRegisterBytes = 0x200;  // 0x100 of registers, then the device's configuration space
 
-  // Requires: memory and device outlive it; the device needs no transport any more then. `interrupt` raises the line once (edge).
+  // Requires: memory and device outlive it; the device needs no transport any more then. `interrupt` raises the line once
+  // (edge).
   MmioTransport(const GuestMemory& memory, VirtioDevice& device, std::function<void()> interrupt);
   ~MmioTransport() override;
 

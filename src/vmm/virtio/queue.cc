@@ -58,18 +58,21 @@ bool DescriptorChain::write(const GuestMemory& memory, uint64_t offset, std::spa
   });
 }
 
-bool DescriptorChain::readable_iovecs(const GuestMemory& memory, uint64_t offset, uint64_t length, std::vector<iovec>& out) const {
+bool DescriptorChain::readable_iovecs(const GuestMemory& memory, uint64_t offset, uint64_t length,
+                                      std::vector<iovec>& out) const {
   return append_part(memory, readable_, offset, length, out);
 }
 
-bool DescriptorChain::writable_iovecs(const GuestMemory& memory, uint64_t offset, uint64_t length, std::vector<iovec>& out) const {
+bool DescriptorChain::writable_iovecs(const GuestMemory& memory, uint64_t offset, uint64_t length,
+                                      std::vector<iovec>& out) const {
   return append_part(memory, writable_, offset, length, out);
 }
 
 Status Queue::enable(const QueueLayout& layout, uint64_t features, const QueuePosition& position) {
   disable();
   const uint64_t n = layout.size;
-  if (!is_power_of_two(n) || n > 32768) return fail(ErrorKind::kInvalid, "queue size " + std::to_string(n) + " is not a power of two");
+  if (!is_power_of_two(n) || n > 32768)
+    return fail(ErrorKind::kInvalid, "queue size " + std::to_string(n) + " is not a power of two");
   // Section 2.7: alignments 16, 2, 4; the last two bytes of both rings are the event indexes.
   const bool placed = is_aligned(layout.descriptors.value, 16) && memory_->resolve(layout.descriptors, kDescriptorBytes * n) &&
                       is_aligned(layout.available.value, 2) && memory_->resolve(layout.available, 6 + 2 * n) &&
@@ -133,7 +136,8 @@ std::optional<uint16_t> Queue::watch_available() {
   if (!ready_ || broken_) return std::nullopt;
   uint16_t now = 0;
   bool loaded = load_available_index(now);
-  // Without event indexes the driver always kicks. A driver that adds without pause needs no waiting for: a few rounds are enough.
+  // Without event indexes the driver always kicks. A driver that adds without pause needs no waiting for: a few rounds are
+  // enough.
   for (int rounds = 0; event_index_ && loaded && rounds < 4; rounds++) {
     const uint16_t before = now;
     loaded = memory_->store_release({layout_.used.value + 4 + 8ull * layout_.size}, now);

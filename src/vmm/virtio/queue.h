@@ -2,11 +2,12 @@
 // available ring and puts them into the used ring. Indirect descriptors and event indexes work when they were negotiated.
 // Not here: registers (mmio.h), what a chain means (devices).
 //
-// The guest writes rings and descriptors at any time: every descriptor is copied once, then checked, then used. What breaks a rule
-// (index or length out of range, loop, memory that is not RAM, a readable part after a writable one) makes the queue *broken*: it
-// gives out no more chains, and the transport shows DEVICE_NEEDS_RESET until the driver resets the device.
+// The guest writes rings and descriptors at any time: every descriptor is copied once, then checked, then used. What breaks a
+// rule (index or length out of range, loop, memory that is not RAM, a readable part after a writable one) makes the queue
+// *broken*: it gives out no more chains, and the transport shows DEVICE_NEEDS_RESET until the driver resets the device.
 //
-// Thread: all calls with the device's mutex held. Owner: the transport. A value for the transport only (fork copies it as memory).
+// Thread: all calls with the device's mutex held. Owner: the transport. A value for the transport only (fork copies it as
+// memory).
 #pragma once
 
 #include <linux/virtio_config.h>
@@ -44,8 +45,10 @@ class DescriptorChain {
   // Copies into the writable part, likewise.
   [[nodiscard]] bool write(const GuestMemory& memory, uint64_t offset, std::span<const std::byte> in) const;
   // Appends the host memory of [offset, offset + length) of a part, for bulk I/O. False: the part is shorter than that.
-  [[nodiscard]] bool readable_iovecs(const GuestMemory& memory, uint64_t offset, uint64_t length, std::vector<iovec>& out) const;
-  [[nodiscard]] bool writable_iovecs(const GuestMemory& memory, uint64_t offset, uint64_t length, std::vector<iovec>& out) const;
+  [[nodiscard]] bool readable_iovecs(const GuestMemory& memory, uint64_t offset, uint64_t length,
+                                     std::vector<iovec>& out) const;
+  [[nodiscard]] bool writable_iovecs(const GuestMemory& memory, uint64_t offset, uint64_t length,
+                                     std::vector<iovec>& out) const;
 
  private:
   friend class Queue;
@@ -57,7 +60,7 @@ class DescriptorChain {
 
 // What the driver configured.
 struct QueueLayout {
-  uint16_t size = 0;            // power of two
+  uint16_t size = 0;  // power of two
   GuestAddr descriptors, available, used;
 };
 
@@ -90,9 +93,11 @@ class Queue {
   Pop pop(DescriptorChain& chain);
   // Gives the chain popped last back; it is the next one again.   Requires: no other pop since.
   void undo_pop();
-  // The driver's available index; it will kick when it adds the next chain, even while others wait. nullopt: not ready or broken.
+  // The driver's available index; it will kick when it adds the next chain, even while others wait. nullopt: not ready or
+  // broken.
   std::optional<uint16_t> watch_available();
-  // Copies the chain of a head that was popped before (a request kept over a fork or a save). False: it is invalid; queue broken.
+  // Copies the chain of a head that was popped before (a request kept over a fork or a save). False: it is invalid; queue
+  // broken.
   [[nodiscard]] bool reload(uint16_t head, DescriptorChain& chain);
 
   // Gives a chain back to the driver; `written` is the number of bytes put into its writable part. Ignored unless ready.
@@ -116,7 +121,7 @@ class Queue {
   bool signalled_valid_ = false;  // false: the next needs_interrupt() says yes
   uint16_t next_available_ = 0;
   uint16_t next_used_ = 0;
-  uint16_t signalled_used_ = 0;   // next_used_ when the driver was last interrupted or did not want it
+  uint16_t signalled_used_ = 0;  // next_used_ when the driver was last interrupted or did not want it
   uint16_t in_flight_ = 0;
 };
 

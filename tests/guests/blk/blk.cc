@@ -33,9 +33,7 @@ extern "C" void guest_main(const uint8_t*) {
     uint32_t command = next_command(counter);
     FailReason reason{0};
     switch (kind_of(command)) {
-      case kPing:
-        report(kAnswer, value_of(command));
-        break;
+      case kPing: report(kAnswer, value_of(command)); break;
       case kStep:
         for (uint32_t i = 1; i <= value_of(command) && reason == 0; i++) {
           reason = round();
@@ -52,8 +50,7 @@ extern "C" void guest_main(const uint8_t*) {
       case kCount:  // what RAM holds
         report(kAnswer, counter);
         break;
-      default:
-        report(kFail, kUnknownCommand);
+      default: report(kFail, kUnknownCommand);
     }
   }
 }

@@ -12,15 +12,12 @@ extern "C" void guest_main(const uint8_t*) {
   for (;;) {
     uint32_t command = next_command(counter);
     switch (kind_of(command)) {
-      case kPing:
-        report(kAnswer, value_of(command));
-        break;
+      case kPing: report(kAnswer, value_of(command)); break;
       case kStep:
         for (uint32_t i = 0; i < value_of(command); i++) counter = counter + 1;
         report(kAnswer, counter);
         break;
-      default:
-        report(kFail, kUnknownCommand);
+      default: report(kFail, kUnknownCommand);
     }
   }
 }

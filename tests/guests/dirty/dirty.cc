@@ -48,9 +48,7 @@ extern "C" void guest_main(const uint8_t*) {
     uint32_t command = next_command(range.value);
     uint32_t value = value_of(command);
     switch (kind_of(command)) {
-      case kPing:
-        report(kAnswer, value);
-        break;
+      case kPing: report(kAnswer, value); break;
       case kSetStart:
         if (!mapped) map_all_ram();
         mapped = true;
@@ -65,17 +63,10 @@ extern "C" void guest_main(const uint8_t*) {
         range.value = value;
         report(kAnswer, value);
         break;
-      case kWrite:
-        report(kAnswer, write(range, value));
-        break;
-      case kRead:
-        report(kAnswer, static_cast<uint32_t>(ram_at(value * kPageBytes)));
-        break;
-      case kCount:
-        report(kAnswer, count(range, value));
-        break;
-      default:
-        report(kFail, kUnknownCommand);
+      case kWrite: report(kAnswer, write(range, value)); break;
+      case kRead: report(kAnswer, static_cast<uint32_t>(ram_at(value * kPageBytes))); break;
+      case kCount: report(kAnswer, count(range, value)); break;
+      default: report(kFail, kUnknownCommand);
     }
   }
 }

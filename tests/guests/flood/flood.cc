@@ -1,5 +1,5 @@
-// Writes to the serial port without end after kGo; a tick per 4,096 bytes shows that it is still at it. String output: no instruction
-// between two bytes that an interpreting KVM would have to carry out.
+// Writes to the serial port without end after kGo; a tick per 4,096 bytes shows that it is still at it. String output: no
+// instruction between two bytes that an interpreting KVM would have to carry out.
 #include "guest.h"
 
 using namespace ramet::guests;

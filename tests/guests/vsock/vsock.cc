@@ -1,6 +1,6 @@
-// An echo server behind virtio-vsock, one port, polled: what a stream brings goes back on it. Serves when told to, until a number of
-// streams are over; takes the transport reset that a forked guest is told about as the end of all its streams. On request it
-// floods the device with packets of streams that nobody has.
+// An echo server behind virtio-vsock, one port, polled: what a stream brings goes back on it. Serves when told to, until a
+// number of streams are over; takes the transport reset that a forked guest is told about as the end of all its streams. On
+// request it floods the device with packets of streams that nobody has.
 #include "virtio.h"
 
 using namespace ramet::guests;
@@ -108,11 +108,8 @@ void handle(volatile Packet& p) {
       send(kRst, host_port, guest_port, 0, 0, s->bytes);
       end(*s);
       break;
-    case kRst:
-      end(*s);
-      break;
-    default:
-      break;
+    case kRst: end(*s); break;
+    default: break;
   }
 }
 
@@ -140,9 +137,7 @@ extern "C" void guest_main(const uint8_t*) {
   for (;;) {
     const uint32_t command = next_command(resets);
     switch (kind_of(command)) {
-      case kPing:
-        report(kAnswer, value_of(command));
-        break;
+      case kPing: report(kAnswer, value_of(command)); break;
       case kGo: {  // serve until `value` streams are over
         const uint32_t end_at = over + value_of(command);
         while (static_cast<int32_t>(over - end_at) < 0) poll();
@@ -159,8 +154,7 @@ extern "C" void guest_main(const uint8_t*) {
         report(kAnswer, sent);
         break;
       }
-      default:
-        report(kFail, kUnknownCommand);
+      default: report(kFail, kUnknownCommand);
     }
   }
 }

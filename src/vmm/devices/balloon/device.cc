@@ -11,8 +11,8 @@
 namespace ramet::vmm {
 namespace {
 
-// Section 5.5.2 gives reporting number 4; Linux numbers only the queues whose features were negotiated, which makes it 2. Nothing else
-// that could use 2 to 4 is offered, so all three mean reporting.
+// Section 5.5.2 gives reporting number 4; Linux numbers only the queues whose features were negotiated, which makes it 2.
+// Nothing else that could use 2 to 4 is offered, so all three mean reporting.
 enum : uint16_t { kInflateQueue = 0, kDeflateQueue = 1, kQueues = 5 };
 
 struct WireConfig {
@@ -50,7 +50,8 @@ void BalloonDevice::read_config(uint64_t offset, std::span<std::byte> out) const
   config.actual = state_.actual_pages;
   std::fill(out.begin(), out.end(), std::byte{0});
   if (offset < sizeof config)
-    std::memcpy(out.data(), reinterpret_cast<const char*>(&config) + offset, std::min<size_t>(out.size(), sizeof config - offset));
+    std::memcpy(out.data(), reinterpret_cast<const char*>(&config) + offset,
+                std::min<size_t>(out.size(), sizeof config - offset));
 }
 
 void BalloonDevice::write_config(uint64_t offset, std::span<const std::byte> in) {

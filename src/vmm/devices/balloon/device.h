@@ -1,11 +1,11 @@
-// vmm/devices/balloon/device.h - the virtio balloon with free page reporting: memory the guest does not use goes back to the host.
-// Not here: how a page is given back; `drop` does that and decides which pages may go (only anonymous parts of RAM: dropping a
-// written page of an image part would bring the image's bytes back).
+// vmm/devices/balloon/device.h - the virtio balloon with free page reporting: memory the guest does not use goes back to the
+// host. Not here: how a page is given back; `drop` does that and decides which pages may go (only anonymous parts of RAM:
+// dropping a written page of an image part would bring the image's bytes back).
 //
-// Offered: VIRTIO_BALLOON_F_REPORTING. Not offered: PAGE_POISON, on purpose. A Linux guest that fills free pages (init_on_free=1 or
-// page poisoning) relies on what they hold and can only report when the device understands that filling; without PAGE_POISON it turns
-// reporting off by itself (virtballoon_validate). So a page that arrives here is one whose contents nobody relies on.
-// STATS and FREE_PAGE_HINT are not offered either.
+// Offered: VIRTIO_BALLOON_F_REPORTING. Not offered: PAGE_POISON, on purpose. A Linux guest that fills free pages
+// (init_on_free=1 or page poisoning) relies on what they hold and can only report when the device understands that filling;
+// without PAGE_POISON it turns reporting off by itself (virtballoon_validate). So a page that arrives here is one whose
+// contents nobody relies on. STATS and FREE_PAGE_HINT are not offered either.
 //
 // Threads: the vCPU's thread in queue_notify, with the device mutex held; set_target from any. One kick drops at most
 // kMaxBytesPerKick: reports are offers, the rest is left as it is.

@@ -26,9 +26,11 @@ std::string encode_balloon_state(const BalloonState& state) {
 Result<BalloonState> decode_balloon_state(std::string_view bytes) {
   WireState wire;
   if (bytes.size() != sizeof wire)
-    return fail(ErrorKind::kCorrupt, "balloon state has " + std::to_string(bytes.size()) + " bytes, not " + std::to_string(sizeof wire));
+    return fail(ErrorKind::kCorrupt,
+                "balloon state has " + std::to_string(bytes.size()) + " bytes, not " + std::to_string(sizeof wire));
   std::memcpy(&wire, bytes.data(), sizeof wire);
-  if (wire.version != kVersion) return fail(ErrorKind::kCorrupt, "balloon state has version " + std::to_string(wire.version) + ", not 1");
+  if (wire.version != kVersion)
+    return fail(ErrorKind::kCorrupt, "balloon state has version " + std::to_string(wire.version) + ", not 1");
   return BalloonState{wire.target_pages, wire.actual_pages};
 }
 

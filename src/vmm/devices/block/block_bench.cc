@@ -1,5 +1,6 @@
-// bench_block - the block path against the bare system calls: requests through transport, queue, device and overlay stack of a disk
-// with a base, measured in turns with pread/pwrite of the same file. Everything is in the page cache, except where a row says flush.
+// bench_block - the block path against the bare system calls: requests through transport, queue, device and overlay stack of a
+// disk with a base, measured in turns with pread/pwrite of the same file. Everything is in the page cache, except where a row
+// says flush.
 #include <fcntl.h>
 #include <linux/virtio_blk.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ using namespace ramet::vmm;
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kDiskBytes = 512ull << 20;
-constexpr unsigned kBatch = 64;            // requests per kick, as a busy guest makes them
+constexpr unsigned kBatch = 64;  // requests per kick, as a busy guest makes them
 constexpr unsigned kBatchesPerSample = 40;
 constexpr int kSamples = 60;
 
@@ -49,7 +50,8 @@ T must(Result<T> r) {
 class LeanDriver {
  public:
   static constexpr uint16_t kRing = 256;
-  explicit LeanDriver(BlockDevice& device) : ram_(64 << 20), memory_(ram_.data(), ram_.size()), transport_(memory_, device, [] {}) {
+  explicit LeanDriver(BlockDevice& device)
+      : ram_(64 << 20), memory_(ram_.data(), ram_.size()), transport_(memory_, device, [] {}) {
     write(VIRTIO_MMIO_STATUS, 3);
     write(VIRTIO_MMIO_DRIVER_FEATURES_SEL, 1);
     write(VIRTIO_MMIO_DRIVER_FEATURES, 1);  // VERSION_1
@@ -83,7 +85,8 @@ class LeanDriver {
     for (uint16_t i = 0; i < n; i++) at<uint64_t>(header(i) + 8) = blocks[i] * 8;
     std::memset(ram_.data() + kStatus, 0xee, n);
     // Heads 0, 3, ... lie in the ring's first entries; the index is moved so that they are the next ones.
-    for (unsigned i = 0; i < n; i++) at<uint16_t>(kAvailable + 4 + 2ull * ((available_ + i) % kRing)) = static_cast<uint16_t>(3 * i);
+    for (unsigned i = 0; i < n; i++)
+      at<uint16_t>(kAvailable + 4 + 2ull * ((available_ + i) % kRing)) = static_cast<uint16_t>(3 * i);
     available_ = static_cast<uint16_t>(available_ + n);
     if (!memory_.store_release({kAvailable + 2}, available_)) std::abort();
     write(VIRTIO_MMIO_QUEUE_NOTIFY, 0);
@@ -140,7 +143,8 @@ struct Bench {
       if (!pwrite_all(raw.get(), mib, at)) std::abort();
     (void)::fsync(raw.get());
     raw_ = std::move(raw);
-    disk = must(Disk::open({.id = "bench", .base = files.open("base.img", O_RDONLY), .size_bytes = kDiskBytes, .writable = files.overlay("w")}));
+    disk = must(Disk::open(
+        {.id = "bench", .base = files.open("base.img", O_RDONLY), .size_bytes = kDiskBytes, .writable = files.overlay("w")}));
     driver = std::make_unique<LeanDriver>(disk->device());
   }
 
@@ -161,11 +165,15 @@ struct Bench {
       for (unsigned b = 0; b < kBatchesPerSample; b++) {
         const uint64_t* blocks = next_blocks(each);
         const Nanoseconds t0 = now();
-        if (b % 2 == 0) driver->run(blocks);
-        else bare_system_calls(type, bytes, blocks);
+        if (b % 2 == 0)
+          driver->run(blocks);
+        else
+          bare_system_calls(type, bytes, blocks);
         const Nanoseconds t1 = now();
-        if (b % 2 == 0) bare_system_calls(type, bytes, blocks);
-        else driver->run(blocks);
+        if (b % 2 == 0)
+          bare_system_calls(type, bytes, blocks);
+        else
+          driver->run(blocks);
         const Nanoseconds t2 = now();
         ours += b % 2 == 0 ? t1 - t0 : t2 - t1;
         bare += b % 2 == 0 ? t2 - t1 : t1 - t0;
@@ -181,7 +189,8 @@ struct Bench {
     for (unsigned i = 0; i < kBatch; i++) {
       const off_t offset = static_cast<off_t>(blocks[i] * 4096);
       std::byte* p = bare_buffers_.data() + (256ull << 10) * i;
-      const ssize_t n = type == VIRTIO_BLK_T_IN ? ::pread(raw_.get(), p, bytes, offset) : ::pwrite(raw_.get(), p, bytes, offset);
+      const ssize_t n =
+          type == VIRTIO_BLK_T_IN ? ::pread(raw_.get(), p, bytes, offset) : ::pwrite(raw_.get(), p, bytes, offset);
       if (n != static_cast<ssize_t>(bytes)) std::abort();
     }
   }

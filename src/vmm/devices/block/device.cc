@@ -11,7 +11,7 @@ namespace ramet::vmm {
 namespace {
 
 struct BlockConfig {  // struct virtio_blk_config (section 5.2.4) up to write_zeroes_may_unmap
-  le64 capacity;  // in sectors
+  le64 capacity;      // in sectors
   le32 size_max;
   le32 seg_max;
   le16 cylinders;
@@ -229,7 +229,8 @@ void BlockDevice::finish(BlockRequest& request, uint8_t status) {
     written = request.range.count * image::kBlockBytes;
     count(metrics_.read_bytes, written);
   }
-  if (ok && request.operation == BlockOperation::kWrite) count(metrics_.written_bytes, request.range.count * image::kBlockBytes);
+  if (ok && request.operation == BlockOperation::kWrite)
+    count(metrics_.written_bytes, request.range.count * image::kBlockBytes);
   if (ok && request.operation == BlockOperation::kGetId) written = kDiskIdBytes;
   if (!ok) count(metrics_.errors);
   const BlockRequest::Completion completion = request.complete();

@@ -30,7 +30,7 @@ namespace ramet::vmm {
 class BlockDevice final : public VirtioDevice {
  public:
   struct Options {
-    std::string id;           // at most 20 bytes are shown to the guest
+    std::string id;  // at most 20 bytes are shown to the guest
     bool read_only = false;
   };
 
@@ -58,12 +58,12 @@ class BlockDevice final : public VirtioDevice {
 
  private:
   static constexpr uint16_t kQueueSize = 256;
-  static constexpr uint32_t kMaxSegments = kQueueSize - 2;        // header and status take two
+  static constexpr uint32_t kMaxSegments = kQueueSize - 2;  // header and status take two
   static constexpr uint32_t kMaxSegmentBytes = 1u << 20;
   static constexpr uint64_t kInlineWriteBytes = 64u << 10;
-  static constexpr unsigned kRequestsPerTurn = kQueueSize;        // then others get the vCPU and the lock
+  static constexpr unsigned kRequestsPerTurn = kQueueSize;  // then others get the vCPU and the lock
   static constexpr size_t kIoWorkers = 3;
-  static constexpr unsigned kErrorsTold = 8;                      // then the log has seen enough of them
+  static constexpr unsigned kErrorsTold = 8;  // then the log has seen enough of them
 
   struct Job {
     enum class Kind { kRequest, kTurn, kUpkeep } kind = Kind::kRequest;  // kTurn: take requests from the queue
@@ -96,11 +96,11 @@ class BlockDevice final : public VirtioDevice {
   bool ending_ = false;
   bool turn_queued_ = false;
   bool upkeep_queued_ = false;
-  bool reissue_on_resume_ = false;        // flushes_ have no worker: after a fork or restore
-  uint64_t generation_ = 0;               // counts resets
-  unsigned in_flight_ = 0;                // reads, writes and zeroes with workers
-  std::vector<uint16_t> flushes_;         // heads of flushes in flight
-  std::condition_variable changed_;       // in_flight_, quiesced_, ending_
+  bool reissue_on_resume_ = false;   // flushes_ have no worker: after a fork or restore
+  uint64_t generation_ = 0;          // counts resets
+  unsigned in_flight_ = 0;           // reads, writes and zeroes with workers
+  std::vector<uint16_t> flushes_;    // heads of flushes in flight
+  std::condition_variable changed_;  // in_flight_, quiesced_, ending_
   DescriptorChain chain_;
   BlockRequest request_;
   std::atomic<bool> told_no_space_ = false;

@@ -35,7 +35,8 @@ Result<std::unique_ptr<Disk>> Disk::open(DiskDescription d) {
     TRY(check_writable(*d.writable));
     writable = files_of(std::move(*d.writable));
   }
-  auto stack = image::OverlayStack::open(std::move(base), blocks, std::move(frozen), std::move(writable), image::HostHistory::kSameBoot);
+  auto stack =
+      image::OverlayStack::open(std::move(base), blocks, std::move(frozen), std::move(writable), image::HostHistory::kSameBoot);
   if (!stack) return tl::unexpected(std::move(stack.error()).with_context("open disk " + d.id));
   return std::unique_ptr<Disk>(new Disk(std::move(d.id), std::move(*stack), d.read_only));
 }

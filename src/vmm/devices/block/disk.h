@@ -1,5 +1,5 @@
-// vmm/devices/block/disk.h - one disk of a machine, as the composition sees it: the overlay stack from the daemon's descriptors and
-// the virtio-blk device over it. Not here: the transport, messages.
+// vmm/devices/block/disk.h - one disk of a machine, as the composition sees it: the overlay stack from the daemon's descriptors
+// and the virtio-blk device over it. Not here: the transport, messages.
 //
 // Fork, in this order:  transport.quiesce -> disk.freeze() -> fork(2)
 //   parent:  disk.start_overlay(next one) if freeze() said true -> transport.resume
@@ -27,11 +27,11 @@ struct OverlayDescriptors {
 
 struct DiskDescription {
   std::string id;
-  UniqueFd base;                              // read-only; none: all zero
-  uint64_t size_bytes = 0;                    // multiple of 4096
+  UniqueFd base;            // read-only; none: all zero
+  uint64_t size_bytes = 0;  // multiple of 4096
   bool read_only = false;
-  std::vector<OverlayDescriptors> frozen;     // oldest first
-  std::optional<OverlayDescriptors> writable; // none: a zygote or a read-only disk
+  std::vector<OverlayDescriptors> frozen;      // oldest first
+  std::optional<OverlayDescriptors> writable;  // none: a zygote or a read-only disk
 };
 
 class Disk {

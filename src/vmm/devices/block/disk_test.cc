@@ -101,7 +101,8 @@ TEST_F(DiskFork, AChildDropsItsParentsUntouchedOverlay) {
   const pid_t child = ::fork();
   if (child == 0) {
     guest.driver.transport().after_fork();
-    const bool good = d->start_overlay(overlay("child")).has_value() && writers_of("/a.data") == 0 && writers_of("/child.data") == 1;
+    const bool good =
+        d->start_overlay(overlay("child")).has_value() && writers_of("/a.data") == 0 && writers_of("/child.data") == 1;
     guest.driver.transport().resume();
     ::_exit(good && guest.write_block(1, 'c') == 0 && guest.flush() == 0 ? 0 : 1);
   }
@@ -135,7 +136,8 @@ TEST_F(DiskFork, AnyMomentOfAFlushIsAGoodMomentToFork) {
       bool good = d->start_overlay(overlay("c" + std::to_string(round))).has_value();
       guest.driver.transport().resume();
       const std::optional<BlockGuestFake::Answer> answer = guest.take();
-      good = good && answer && answer->status == 0 && guest.read_block(7) == mark && guest.read_block(1000) == 'A' && guest.write_block(7, 'z') == 0;
+      good = good && answer && answer->status == 0 && guest.read_block(7) == mark && guest.read_block(1000) == 'A' &&
+             guest.write_block(7, 'z') == 0;
       ::_exit(good && guest.flush() == 0 && guest.read_block(7) == 'z' ? 0 : 1);
     }
     if (frozen) {
@@ -149,7 +151,8 @@ TEST_F(DiskFork, AnyMomentOfAFlushIsAGoodMomentToFork) {
     ASSERT_EQ(status, 0) << "round " << round;
   }
   EXPECT_LE(d->frozen_ids().size(), 40u);
-  for (int round = 0; round < kForks; round++) ASSERT_EQ(guest.read_block(1000 + static_cast<uint64_t>(round)), 'A' + round % 26);
+  for (int round = 0; round < kForks; round++)
+    ASSERT_EQ(guest.read_block(1000 + static_cast<uint64_t>(round)), 'A' + round % 26);
 }
 
 TEST_F(DiskFork, DiscardGivesSpaceBack) {

@@ -1,5 +1,5 @@
-// vmm/devices/block/guest_fake.h - a virtio-blk driver for unit tests: one request at a time or several in flight, against a real
-// transport. Thread: one, beside the device's own.
+// vmm/devices/block/guest_fake.h - a virtio-blk driver for unit tests: one request at a time or several in flight, against a
+// real transport. Thread: one, beside the device's own.
 #pragma once
 
 #include <linux/virtio_blk.h>

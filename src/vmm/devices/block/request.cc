@@ -58,7 +58,8 @@ void BlockRequest::decode(const GuestMemory& memory, const DescriptorChain& chai
   switch (header.type) {
     case VIRTIO_BLK_T_IN:
       decode_transfer(header.sector, in_bytes, disk_blocks, BlockOperation::kRead);
-      if (operation == BlockOperation::kRead && !chain.writable_iovecs(memory, 0, in_bytes, buffers)) reject(VIRTIO_BLK_S_IOERR);
+      if (operation == BlockOperation::kRead && !chain.writable_iovecs(memory, 0, in_bytes, buffers))
+        reject(VIRTIO_BLK_S_IOERR);
       return;
     case VIRTIO_BLK_T_OUT:
       decode_transfer(header.sector, out_bytes, disk_blocks, BlockOperation::kWrite);

@@ -28,9 +28,9 @@ enum class BlockOperation {
   kRead,
   kWrite,
   kFlush,
-  kZero,         // VIRTIO_BLK_T_DISCARD and _WRITE_ZEROES: both read as zero afterwards
+  kZero,  // VIRTIO_BLK_T_DISCARD and _WRITE_ZEROES: both read as zero afterwards
   kGetId,
-  kReject,       // answered with `reject_status`
+  kReject,  // answered with `reject_status`
 };
 
 class BlockRequest {
@@ -70,9 +70,9 @@ class BlockRequest {
 
   BlockOperation operation = BlockOperation::kReject;
   uint8_t reject_status = VIRTIO_BLK_S_IOERR;
-  image::BlockRange range;                  // kRead, kWrite
-  std::vector<iovec> buffers;               // kRead, kWrite, kGetId: guest memory
-  std::vector<image::BlockRange> zeroes;    // kZero
+  image::BlockRange range;                // kRead, kWrite
+  std::vector<iovec> buffers;             // kRead, kWrite, kGetId: guest memory
+  std::vector<image::BlockRange> zeroes;  // kZero
 
  private:
   void decode(const GuestMemory& memory, const DescriptorChain& chain, uint64_t disk_blocks);

@@ -16,7 +16,8 @@ std::string encode_block_state(const BlockState& state) {
 
 Result<BlockState> decode_block_state(std::string_view bytes, uint16_t queue_size) {
   BlockDeviceState in;
-  if (!in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || in.version() != kVersion || in.flushes_size() > queue_size)
+  if (!in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || in.version() != kVersion ||
+      in.flushes_size() > queue_size)
     return fail(ErrorKind::kCorrupt, "block device state cannot be read");
   BlockState state;
   for (const uint32_t head : in.flushes()) {

@@ -1,8 +1,8 @@
-// vmm/devices/block/workers.h - a small pool of threads for jobs that sleep in system calls. Threads start when there is work for
-// them and stay until the pool ends. Jobs begin in the order given. Not here: what a job does.
+// vmm/devices/block/workers.h - a small pool of threads for jobs that sleep in system calls. Threads start when there is work
+// for them and stay until the pool ends. Jobs begin in the order given. Not here: what a job does.
 //
-// Fork: between hold() and release() no thread takes a job, so the queue does not change in the middle of a fork(2). A child inherits
-// the pool's memory but none of its threads; after_fork() gives it an empty, still held pool that starts threads anew.
+// Fork: between hold() and release() no thread takes a job, so the queue does not change in the middle of a fork(2). A child
+// inherits the pool's memory but none of its threads; after_fork() gives it an empty, still held pool that starts threads anew.
 // pthread_t and not std::thread, whose destructor would end the child.
 // Thread: submit() from any thread. Owner: the block device. Stop path: the destructor runs what was submitted, then joins.
 #pragma once

@@ -31,8 +31,8 @@ class DebugPort final : public BusDevice {
   // After the request to park is set, before it is waited for: a waiting `in` returns 0, and until resume() every `in` does.
   void interrupt();
   void resume();
-  // First thing in a forked child. Words not yet taken stay, as RAM does. Requires: the machine stood still, so that no vCPU thread was in
-  // here: the lock is free and nobody waits.
+  // First thing in a forked child. Words not yet taken stay, as RAM does. Requires: the machine stood still, so that no vCPU
+  // thread was in here: the lock is free and nobody waits.
   void after_fork();
 
   void bus_read(uint64_t offset, std::span<std::byte> data) override;

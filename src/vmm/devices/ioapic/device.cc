@@ -47,8 +47,7 @@ void Ioapic::write_register(uint32_t value) {
   if (s < kFirstRedirection || s >= kFirstRedirection + 2 * layout::kIoapicPins) return;
   const uint32_t pin = (s - kFirstRedirection) / 2;
   uint64_t& r = state_.redirection[pin];
-  r = s & 1 ? (r & 0xffffffff) | static_cast<uint64_t>(value) << 32
-            : (r & ~0xffffffffull) | (value & ~kReadOnlyBits);
+  r = s & 1 ? (r & 0xffffffff) | static_cast<uint64_t>(value) << 32 : (r & ~0xffffffffull) | (value & ~kReadOnlyBits);
   if ((r & kMasked) == 0 && (state_.latched >> pin & 1) != 0) {
     state_.latched &= ~(1u << pin);
     deliver(pin);

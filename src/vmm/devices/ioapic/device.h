@@ -1,8 +1,8 @@
-// vmm/devices/ioapic/device.h - the I/O interrupt controller (82093AA registers, 24 pins) in user space. Every pin is an edge pin:
-// a rising edge becomes one message-signalled interrupt. An edge on a masked pin is kept and sent when the guest unmasks it (the
-// real chip loses it; a guest that masks around its handler must not lose a completion).
-// Not here: LAPICs (KVM has them), level triggering and EOI. Thread: any; locks itself, last in every lock order.
-// Fork: plain memory, inherited as it is. Owner: the machine.
+// vmm/devices/ioapic/device.h - the I/O interrupt controller (82093AA registers, 24 pins) in user space. Every pin is an edge
+// pin: a rising edge becomes one message-signalled interrupt. An edge on a masked pin is kept and sent when the guest unmasks
+// it (the real chip loses it; a guest that masks around its handler must not lose a completion). Not here: LAPICs (KVM has
+// them), level triggering and EOI. Thread: any; locks itself, last in every lock order. Fork: plain memory, inherited as it is.
+// Owner: the machine.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// vmm/devices/power/device.h - how a machine ends or is asked to: ACPI sleep and reset registers (hardware-reduced ACPI, ACPI 6.4
-// section 4.8.3.7) and the power button. Not here: ending the process (the machine's owner does), AML (boot/).
-// Thread: registers from vCPUs, press() from the event loop. No state. Owner: the machine.
+// vmm/devices/power/device.h - how a machine ends or is asked to: ACPI sleep and reset registers (hardware-reduced ACPI,
+// ACPI 6.4 section 4.8.3.7) and the power button. Not here: ending the process (the machine's owner does), AML (boot/). Thread:
+// registers from vCPUs, press() from the event loop. No state. Owner: the machine.
 #pragma once
 
 #include <cstring>
@@ -25,7 +25,8 @@ class PowerControl final : public BusDevice {
   void bus_write(uint64_t offset, std::span<const std::byte> data) override {
     const uint8_t v = std::to_integer<uint8_t>(data[0]);
     constexpr uint8_t kSleepEnable = 1u << 5;
-    if (offset == layout::kSleepControlPort - layout::kPowerPorts && (v & kSleepEnable) != 0 && (v >> 2 & 7) == layout::kSleepTypeS5)
+    if (offset == layout::kSleepControlPort - layout::kPowerPorts && (v & kSleepEnable) != 0 &&
+        (v >> 2 & 7) == layout::kSleepTypeS5)
       action_(PowerAction::kOff);
     if (offset == layout::kResetPort - layout::kPowerPorts && v == layout::kResetValue) action_(PowerAction::kReset);
   }

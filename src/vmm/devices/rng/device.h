@@ -1,8 +1,9 @@
-// vmm/devices/rng/device.h - the virtio entropy device: getrandom(2) of the host into the guest's buffers. No state, so fork, save
-// and restore need nothing. It is not what makes the branches of a fork differ: that is the generation id and the agent (DESIGN 4).
+// vmm/devices/rng/device.h - the virtio entropy device: getrandom(2) of the host into the guest's buffers. No state, so fork,
+// save and restore need nothing. It is not what makes the branches of a fork differ: that is the generation id and the agent
+// (DESIGN 4).
 //
-// Threads: the vCPU's thread, inside queue_notify with the device mutex held. A kick is served with at most one round of the queue;
-// a driver that adds more meanwhile, without a kick of its own, is served at its next kick.
+// Threads: the vCPU's thread, inside queue_notify with the device mutex held. A kick is served with at most one round of the
+// queue; a driver that adds more meanwhile, without a kick of its own, is served at its next kick.
 #pragma once
 
 #include "vmm/devices/rng/metrics.h"

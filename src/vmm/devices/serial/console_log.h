@@ -1,6 +1,6 @@
-// vmm/devices/serial/console_log.h - the guest's console in a file that never grows beyond twice its limit: when it does, the last
-// `limit` bytes move to the front. A guest that floods its console costs its own time only.
-// Not here: the UART (device.h), reading the log (the daemon does). Thread: any; locks itself. Owner: the machine.
+// vmm/devices/serial/console_log.h - the guest's console in a file that never grows beyond twice its limit: when it does, the
+// last `limit` bytes move to the front. A guest that floods its console costs its own time only. Not here: the UART (device.h),
+// reading the log (the daemon does). Thread: any; locks itself. Owner: the machine.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class ConsoleLog {
   const uint64_t limit_bytes_;
   mutable std::mutex mutex_;  // guards all below
   UniqueFd file_;
-  uint64_t size_ = 0;         // of the file
+  uint64_t size_ = 0;  // of the file
   uint64_t total_ = 0;
   std::string pending_;
 };

@@ -1,7 +1,8 @@
-// vmm/devices/serial/device.h - a 16550A UART as Linux' 8250 driver needs it; output goes to a function, input comes only from its
-// own loopback mode (nobody types on this console). The driver probes loopback of the modem lines, IER read-back, and that
+// vmm/devices/serial/device.h - a 16550A UART as Linux' 8250 driver needs it; output goes to a function, input comes only from
+// its own loopback mode (nobody types on this console). The driver probes loopback of the modem lines, IER read-back, and that
 // enabling THRI with an empty transmitter interrupts at once; on an edge line every byte lowers and raises it again.
-// Not here: where text goes (console_log.h). Thread: any vCPU; locks itself, then the IOAPIC. Fork: plain memory. Owner: machine.
+// Not here: where text goes (console_log.h). Thread: any vCPU; locks itself, then the IOAPIC. Fork: plain memory. Owner:
+// machine.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,11 @@
 namespace ramet::vmm {
 
 struct SerialState {
-  uint8_t interrupt_enable = 0, line_control = 0, modem_control = 0, scratch = 0, divisor_low = 1, divisor_high = 0, fifo_control = 0;
+  uint8_t interrupt_enable = 0, line_control = 0, modem_control = 0, scratch = 0, divisor_low = 1, divisor_high = 0,
+          fifo_control = 0;
   bool transmit_empty_pending = false;
-  bool line = false;      // level of the interrupt line
-  std::string received;   // looped back, at most kFifoBytes
+  bool line = false;     // level of the interrupt line
+  std::string received;  // looped back, at most kFifoBytes
 };
 
 class Serial final : public BusDevice {

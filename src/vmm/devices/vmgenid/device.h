@@ -1,6 +1,6 @@
-// vmm/devices/vmgenid/device.h - the VM generation id ("Virtual Machine Generation ID", Microsoft, 2012): 16 bytes of guest RAM and
-// an ACPI notification that tells the guest's random number generator that it was copied. Not here: the AML around it (boot/).
-// Thread: with vCPUs parked. Owner: the machine.
+// vmm/devices/vmgenid/device.h - the VM generation id ("Virtual Machine Generation ID", Microsoft, 2012): 16 bytes of guest RAM
+// and an ACPI notification that tells the guest's random number generator that it was copied. Not here: the AML around it
+// (boot/). Thread: with vCPUs parked. Owner: the machine.
 #pragma once
 
 #include <array>
@@ -20,7 +20,8 @@ class VmGenerationId {
 
   // Before boot: the first id, nobody to notify.   Errors: kInvalid (RAM ends below the page).
   Status place(const GenerationId& id) const {
-    if (!memory_.write(GuestAddr{layout::kGenerationIdPage}, id)) return fail(ErrorKind::kInvalid, "guest memory has no room for the generation id");
+    if (!memory_.write(GuestAddr{layout::kGenerationIdPage}, id))
+      return fail(ErrorKind::kInvalid, "guest memory has no room for the generation id");
     return {};
   }
   // A new id in a copy. Requires: LAPIC state is restored already, or the interrupt is lost.

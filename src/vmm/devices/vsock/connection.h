@@ -4,12 +4,14 @@
 //
 //   (new) --REQUEST sent--> kRequesting --RESPONSE--> kEstablished --both directions shut, RST, linger over--> finished
 //                              |                           |
-//                              '--RST, deadline--> finished '--RST after the guest's orderly end, bytes still held for the host--> kDraining
-//                                                                                            kDraining --written or host gone--> finished
+//                              '--RST, deadline--> finished '--RST after the guest's orderly end, bytes still held for the
+//                              host--> kDraining
+//                                                                                            kDraining --written or host
+//                                                                                            gone--> finished
 //
-// Guest to host: a payload is written to the socket at once; what does not fit is held, never more than `buf_alloc`, which is what
-// the guest was promised; a guest that sends more is reset. Host to guest: the socket is read only when there is credit and a
-// descriptor, so the socket's own buffer is all that a host can pile up.
+// Guest to host: a payload is written to the socket at once; what does not fit is held, never more than `buf_alloc`, which is
+// what the guest was promised; a guest that sends more is reset. Host to guest: the socket is read only when there is credit
+// and a descriptor, so the socket's own buffer is all that a host can pile up.
 //
 // Thread: with the device mutex held. No call blocks. Owner: the device's table. A resource: neither copied nor moved.
 #pragma once
@@ -65,7 +67,8 @@ class Connection {
   bool wants_to_send() const;
   // How many payload bytes the next packet may carry now.
   uint32_t send_window() const;
-  // The next packet for the guest, its payload read from the socket into `room` (of at most send_window() bytes). nullopt: nothing now.
+  // The next packet for the guest, its payload read from the socket into `room` (of at most send_window() bytes). nullopt:
+  // nothing now.
   std::optional<Packet> next_packet(std::span<const iovec> room, Deadline now);
   bool request_sent() const { return request_sent_; }
 
@@ -95,13 +98,13 @@ class Connection {
   std::optional<Deadline> deadline_;
 
   // Guest to host. The counters wrap as those of the protocol do.
-  uint32_t received_ = 0;       // from the guest
-  uint32_t forwarded_ = 0;      // fwd_cnt: left this machine
-  uint32_t forwarded_told_ = 0; // fwd_cnt of the last packet to the guest
+  uint32_t received_ = 0;        // from the guest
+  uint32_t forwarded_ = 0;       // fwd_cnt: left this machine
+  uint32_t forwarded_told_ = 0;  // fwd_cnt of the last packet to the guest
   std::vector<std::byte> held_;
   size_t held_head_ = 0;
-  bool host_reads_ = true;      // false: what the guest still sends is thrown away
-  uint32_t guest_shutdown_ = 0; // flags the guest sent
+  bool host_reads_ = true;       // false: what the guest still sends is thrown away
+  uint32_t guest_shutdown_ = 0;  // flags the guest sent
   bool write_end_shut_ = false;
 
   // Host to guest.

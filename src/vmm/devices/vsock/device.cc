@@ -22,7 +22,8 @@ constexpr uint32_t kMaxPayload = 64 * 1024;
 constexpr uint32_t kFirstPort = 1u << 20;  // above what programs choose by name
 constexpr uint32_t kLastPort = 0xffff'0000;
 
-// Bytes promised to the guest (buf_alloc) for a new stream: 64 x 256 KiB + 448 x 32 KiB = 30 MiB is the most the device ever holds.
+// Bytes promised to the guest (buf_alloc) for a new stream: 64 x 256 KiB + 448 x 32 KiB = 30 MiB is the most the device ever
+// holds.
 constexpr uint32_t promise_for(size_t streams) { return streams < 64 ? 256 * 1024 : 32 * 1024; }
 
 }  // namespace
@@ -63,9 +64,11 @@ Result<VsockDevice::Stream*> VsockDevice::open_stream(uint32_t port, Deadline de
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) return fail_errno("make the ends of a guest stream");
   UniqueFd ours(ends[0]), theirs(ends[1]);
   const uint32_t host_port = fresh_port();
-  TRY(loop_->add(ours.get(), EPOLLIN | EPOLLRDHUP | EPOLLET, [this, host_port](uint32_t events) { on_socket(host_port, events); }));
+  TRY(loop_->add(ours.get(), EPOLLIN | EPOLLRDHUP | EPOLLET,
+                 [this, host_port](uint32_t events) { on_socket(host_port, events); }));
   Stream& stream = streams_[host_port];
-  stream.connection = std::make_unique<Connection>(vsock::StreamPorts{host_port, port}, std::move(ours), promise_for(streams_.size() - 1), deadline);
+  stream.connection = std::make_unique<Connection>(vsock::StreamPorts{host_port, port}, std::move(ours),
+                                                   promise_for(streams_.size() - 1), deadline);
   stream.theirs = std::move(theirs);
   queue_to_send(host_port, stream);
   return &stream;
@@ -121,7 +124,8 @@ void VsockDevice::serve_and_unlock(std::unique_lock<std::mutex> lock) {
     stream.watched_for_writing = stream.connection->holds_data();
     const uint32_t out = stream.watched_for_writing ? EPOLLOUT : 0u;
     // Changing a watch looks at the socket again, so an edge that came in between is not lost.
-    if (!loop_->modify(stream.connection->socket(), EPOLLIN | EPOLLRDHUP | EPOLLET | out)) forget(it, Error(ErrorKind::kInternal, "epoll"));
+    if (!loop_->modify(stream.connection->socket(), EPOLLIN | EPOLLRDHUP | EPOLLET | out))
+      forget(it, Error(ErrorKind::kInternal, "epoll"));
   }
   watch_changes_.clear();
   arm_timer();
@@ -138,7 +142,8 @@ void VsockDevice::expire(Deadline now) {
     if (!c.deadline() || *c.deadline() > now) continue;
     if (c.state() == Connection::State::kRequesting) metrics_.timed_out++;
     if (c.request_sent()) send_reset(reset_of(c));
-    forget(stream, Error(ErrorKind::kTimeout, "the guest did not answer on port " + std::to_string(c.ports().guest) + " in time"));
+    forget(stream,
+           Error(ErrorKind::kTimeout, "the guest did not answer on port " + std::to_string(c.ports().guest) + " in time"));
   }
 }
 
@@ -168,7 +173,8 @@ void VsockDevice::read_config(uint64_t offset, std::span<std::byte> out) const {
   const le64 guest_cid = vsock::kGuestCid;
   std::fill(out.begin(), out.end(), std::byte{0});
   if (offset < sizeof guest_cid)
-    std::memcpy(out.data(), reinterpret_cast<const char*>(&guest_cid) + offset, std::min<size_t>(out.size(), sizeof guest_cid - offset));
+    std::memcpy(out.data(), reinterpret_cast<const char*>(&guest_cid) + offset,
+                std::min<size_t>(out.size(), sizeof guest_cid - offset));
 }
 
 void VsockDevice::activate(const DeviceContext& context) {
@@ -226,7 +232,8 @@ void VsockDevice::take_packet(const DescriptorChain& chain) {
     return;
   }
   const Packet packet = vsock::decode(wire);
-  const vsock::Verdict verdict = vsock::check_from_guest(packet, vsock::kGuestCid, chain.readable_bytes() - vsock::kHeaderBytes);
+  const vsock::Verdict verdict =
+      vsock::check_from_guest(packet, vsock::kGuestCid, chain.readable_bytes() - vsock::kHeaderBytes);
   if (verdict != vsock::Verdict::kGood) metrics_.malformed++;
   if (verdict == vsock::Verdict::kDrop) return;
   const Streams::iterator stream = streams_.find(packet.dst_port);
@@ -273,7 +280,8 @@ void VsockDevice::send_packets() {
   interrupt_if_wanted(rx);
 }
 
-// The next packet of whoever is first in line, its payload already in the chain. nullopt: that one had nothing to say after all.
+// The next packet of whoever is first in line, its payload already in the chain. nullopt: that one had nothing to say after
+// all.
 std::optional<Packet> VsockDevice::next_packet(const DescriptorChain& chain) {
   if (!resets_.empty()) {
     const Packet packet = resets_.front();
@@ -287,7 +295,8 @@ std::optional<Packet> VsockDevice::next_packet(const DescriptorChain& chain) {
   if (it == streams_.end()) return std::nullopt;
   Stream& stream = it->second;
   stream.queued_to_send = false;
-  const uint64_t room = std::min<uint64_t>({stream.connection->send_window(), chain.writable_bytes() - vsock::kHeaderBytes, kMaxPayload});
+  const uint64_t room =
+      std::min<uint64_t>({stream.connection->send_window(), chain.writable_bytes() - vsock::kHeaderBytes, kMaxPayload});
   pieces_.clear();
   if (!chain.writable_iovecs(*context_.memory, vsock::kHeaderBytes, room, pieces_)) pieces_.clear();
   const std::optional<Packet> packet = stream.connection->next_packet(pieces_, MonotonicClock::now());

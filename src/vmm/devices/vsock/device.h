@@ -1,15 +1,17 @@
-// vmm/devices/vsock/device.h - the virtio-vsock device: streams from the host to ports of the guest. connect() answers with one end
-// of a socketpair; the other end is served here. A guest that asks for a stream to the host is refused (RST).
-// Not here: the protocol of one stream (connection.h), packets as bytes (packet.h), what is spoken over a stream (src/abi).
+// vmm/devices/vsock/device.h - the virtio-vsock device: streams from the host to ports of the guest. connect() answers with one
+// end of a socketpair; the other end is served here. A guest that asks for a stream to the host is refused (RST). Not here: the
+// protocol of one stream (connection.h), packets as bytes (packet.h), what is spoken over a stream (src/abi).
 //
-// Threads: the vCPU's thread takes packets from the guest and answers at once (queue_notify); the event loop's thread serves sockets,
-// deadlines and callbacks. Both hold the device mutex, neither blocks or works without bound: what is left over is posted to the loop.
+// Threads: the vCPU's thread takes packets from the guest and answers at once (queue_notify); the event loop's thread serves
+// sockets, deadlines and callbacks. Both hold the device mutex, neither blocks or works without bound: what is left over is
+// posted to the loop.
 //
-// Bounds: kMaxConnections streams, each holding at most what was promised to the guest (see promise_for), kMaxResets unsent answers.
+// Bounds: kMaxConnections streams, each holding at most what was promised to the guest (see promise_for), kMaxResets unsent
+// answers.
 //
 // Fork and restore: a child has no streams (its copies of the sockets are closed; the parent's go on), tells the driver by a
-// TRANSPORT_RESET event, and sends nothing else until the driver has taken the event (state.h, Gate). Streams asked for meanwhile
-// wait within their deadlines. Callbacks of the parent's pending connects are dropped in the child, not called.
+// TRANSPORT_RESET event, and sends nothing else until the driver has taken the event (state.h, Gate). Streams asked for
+// meanwhile wait within their deadlines. Callbacks of the parent's pending connects are dropped in the child, not called.
 #pragma once
 
 #include <deque>
@@ -45,9 +47,9 @@ class VsockDevice final : public VirtioDevice {
   // transport resumes. The loop must not run this device's work after the device is gone.
   void use_loop(EventLoop& loop);
 
-  // Opens a stream to a guest port; the callback gets our caller's end, a blocking SOCK_STREAM socket. It is called on the loop's
-  // thread, never from within connect().   Thread: the loop's, device mutex not held.
-  // Errors (through the callback): kUnavailable (no driver, refused, too many streams), kTimeout, by errno.
+  // Opens a stream to a guest port; the callback gets our caller's end, a blocking SOCK_STREAM socket. It is called on the
+  // loop's thread, never from within connect().   Thread: the loop's, device mutex not held. Errors (through the callback):
+  // kUnavailable (no driver, refused, too many streams), kTimeout, by errno.
   void connect(uint32_t port, Deadline deadline, ConnectCallback callback);
 
   // Thread: any, device mutex not held.
@@ -121,14 +123,14 @@ class VsockDevice final : public VirtioDevice {
   uint32_t last_port_ = 0;
 
   Streams streams_;
-  std::deque<uint32_t> senders_;       // host ports of streams with something for the guest, round robin
+  std::deque<uint32_t> senders_;  // host ports of streams with something for the guest, round robin
   std::deque<vsock::Packet> resets_;
-  std::vector<Answer> answers_;        // callbacks due on the loop
-  std::vector<UniqueFd> dying_;        // to be removed from the loop, then closed
+  std::vector<Answer> answers_;          // callbacks due on the loop
+  std::vector<UniqueFd> dying_;          // to be removed from the loop, then closed
   std::vector<uint32_t> watch_changes_;  // host ports whose interest in EPOLLOUT changed
   bool scheduled_ = false;
-  bool packets_left_ = false;          // the transmit queue was left before it was empty
-  uint64_t timer_ = 0;                 // 0 = none
+  bool packets_left_ = false;  // the transmit queue was left before it was empty
+  uint64_t timer_ = 0;         // 0 = none
   Deadline timer_at_{};
   VsockMetrics metrics_;
   DescriptorChain chain_, rx_chain_;

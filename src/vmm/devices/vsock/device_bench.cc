@@ -1,5 +1,5 @@
-// How fast the device moves bytes, next to what the same bytes cost through a socketpair alone. The guest's side is the fake driver,
-// so the numbers have its ring handling in them.
+// How fast the device moves bytes, next to what the same bytes cost through a socketpair alone. The guest's side is the fake
+// driver, so the numbers have its ring handling in them.
 #include <benchmark/benchmark.h>
 #include <sys/socket.h>
 
@@ -58,7 +58,8 @@ void guest_to_host(benchmark::State& state) {
   std::string back(block.size(), 0);
   for (auto _ : state) {
     w.guest.send(w.stream.packet(vsock::Op::kRw, static_cast<uint32_t>(block.size())), block);
-    if (::recv(w.host.get(), back.data(), back.size(), MSG_DONTWAIT | MSG_WAITALL) != static_cast<ssize_t>(back.size())) abort();
+    if (::recv(w.host.get(), back.data(), back.size(), MSG_DONTWAIT | MSG_WAITALL) != static_cast<ssize_t>(back.size()))
+      abort();
     while (w.guest.receive()) {
     }
   }
@@ -74,7 +75,8 @@ void socketpair_alone(benchmark::State& state) {
   std::string back(4096, 0);
   for (auto _ : state) {
     if (::send(a.get(), block.data(), block.size(), MSG_DONTWAIT) != static_cast<ssize_t>(block.size())) abort();
-    for (size_t got = 0; got < block.size();) got += static_cast<size_t>(::recv(b.get(), back.data(), back.size(), MSG_DONTWAIT));
+    for (size_t got = 0; got < block.size();)
+      got += static_cast<size_t>(::recv(b.get(), back.data(), back.size(), MSG_DONTWAIT));
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * state.range(0));
 }

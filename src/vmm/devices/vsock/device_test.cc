@@ -23,9 +23,7 @@ constexpr uint32_t kPort = 1024;
 
 class VsockTest : public ::testing::Test {
  protected:
-  VsockTest() : loop_(std::move(*EventLoop::create())), guest_(device_) {
-    device_.use_loop(*loop_);
-  }
+  VsockTest() : loop_(std::move(*EventLoop::create())), guest_(device_) { device_.use_loop(*loop_); }
 
   void run() {
     for (int i = 0; i < 4; i++) loop_->run_once(deadline_after(0ms));
@@ -575,7 +573,8 @@ TEST_F(VsockTest, AnEchoOfManyBytesThroughThreadsOfTheirOwn) {
       chunk.resize(std::min(chunk.size(), kBytes - sent));
       for (size_t i = 0; i < chunk.size(); i++) chunk[i] = static_cast<char>((sent + i) * 31 >> 8);
       size_t done = 0;
-      while (done < chunk.size()) done += static_cast<size_t>(std::max<ssize_t>(0, ::send(host_.get(), chunk.data() + done, chunk.size() - done, 0)));
+      while (done < chunk.size())
+        done += static_cast<size_t>(std::max<ssize_t>(0, ::send(host_.get(), chunk.data() + done, chunk.size() - done, 0)));
     }
     ::shutdown(host_.get(), SHUT_WR);
   });
@@ -583,7 +582,8 @@ TEST_F(VsockTest, AnEchoOfManyBytesThroughThreadsOfTheirOwn) {
   std::thread reader([&] {
     std::string chunk(10'000, 0);
     for (ssize_t n; (n = ::recv(host_.get(), chunk.data(), chunk.size(), 0)) > 0; got += static_cast<size_t>(n))
-      for (ssize_t i = 0; i < n; i++) wrong += chunk[static_cast<size_t>(i)] != static_cast<char>((got + static_cast<size_t>(i)) * 31 >> 8);
+      for (ssize_t i = 0; i < n; i++)
+        wrong += chunk[static_cast<size_t>(i)] != static_cast<char>((got + static_cast<size_t>(i)) * 31 >> 8);
   });
   uint32_t echoed = 0, host_forwarded = 0;
   std::string backlog;

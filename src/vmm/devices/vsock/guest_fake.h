@@ -1,5 +1,5 @@
-// vmm/devices/vsock/guest_fake.h - a vsock driver for unit tests: keeps receive and event buffers posted, sends and receives packets.
-// Not here: sockets of a guest; a test plays them. Thread: one, beside the device's own.
+// vmm/devices/vsock/guest_fake.h - a vsock driver for unit tests: keeps receive and event buffers posted, sends and receives
+// packets. Not here: sockets of a guest; a test plays them. Thread: one, beside the device's own.
 #pragma once
 
 #include <map>

@@ -1,5 +1,6 @@
-// vmm/devices/vsock/packet.h - the packet header of virtio-vsock as bytes and as a value, and the checks that need no connection.
-// Not here: what a packet does to a stream (connection.h). Thread: pure functions. Source: virtio 1.2, section 5.10.6.
+// vmm/devices/vsock/packet.h - the packet header of virtio-vsock as bytes and as a value, and the checks that need no
+// connection. Not here: what a packet does to a stream (connection.h). Thread: pure functions. Source: virtio 1.2,
+// section 5.10.6.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 
 namespace ramet::vmm::vsock {
 
-inline constexpr uint64_t kHostCid = 2;   // VMADDR_CID_HOST
+inline constexpr uint64_t kHostCid = 2;  // VMADDR_CID_HOST
 inline constexpr uint64_t kGuestCid = 3;
 
 inline constexpr uint16_t kTypeStream = 1;  // VIRTIO_VSOCK_TYPE_STREAM

@@ -31,9 +31,11 @@ std::string encode_state(const State& state) {
 Result<State> decode_state(std::string_view bytes) {
   WireState wire;
   if (bytes.size() != sizeof wire)
-    return fail(ErrorKind::kCorrupt, "vsock state has " + std::to_string(bytes.size()) + " bytes, not " + std::to_string(sizeof wire));
+    return fail(ErrorKind::kCorrupt,
+                "vsock state has " + std::to_string(bytes.size()) + " bytes, not " + std::to_string(sizeof wire));
   std::memcpy(&wire, bytes.data(), sizeof wire);
-  if (wire.version != kVersion) return fail(ErrorKind::kCorrupt, "vsock state has version " + std::to_string(wire.version) + ", not 1");
+  if (wire.version != kVersion)
+    return fail(ErrorKind::kCorrupt, "vsock state has version " + std::to_string(wire.version) + ", not 1");
   if (wire.gate > static_cast<uint16_t>(Gate::kAnnounced))
     return fail(ErrorKind::kCorrupt, "vsock state has gate " + std::to_string(wire.gate));
   return State{wire.last_port, static_cast<Gate>(static_cast<uint16_t>(wire.gate)), wire.announced_at};

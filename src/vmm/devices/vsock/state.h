@@ -10,17 +10,18 @@
 
 namespace ramet::vmm::vsock {
 
-// May packets go to the guest? After a fork or a restore its old streams are dead, and a packet for a new one that came before the
-// driver has reset the old ones would be lost with them.
+// May packets go to the guest? After a fork or a restore its old streams are dead, and a packet for a new one that came before
+// the driver has reset the old ones would be lost with them.
 //
-//   kOpen --fork, restore--> kMustAnnounce --event put into the event queue--> kAnnounced --driver gave the buffer back--> kOpen
+//   kOpen --fork, restore--> kMustAnnounce --event put into the event queue--> kAnnounced --driver gave the buffer back-->
+//   kOpen
 //                                                        kAnnounced --fork, restore--> kAnnounced (the same event does it)
 enum class Gate : uint8_t { kOpen = 0, kMustAnnounce = 1, kAnnounced = 2 };
 
 struct State {
-  uint32_t last_port = 0;         // host port given out last
+  uint32_t last_port = 0;  // host port given out last
   Gate gate = Gate::kOpen;
-  uint16_t announced_at = 0;      // kAnnounced: the event queue's available index when the event was put
+  uint16_t announced_at = 0;  // kAnnounced: the event queue's available index when the event was put
 
   friend bool operator==(const State&, const State&) = default;
 };

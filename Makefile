@@ -2,7 +2,7 @@
 .PHONY: build demo test bench soak fmt clean
 
 build: ; @tools/build release
-demo:  ; @tools/demo
+demo:  ; @tools/bootstrap && tools/demo
 test:  ; @tools/test
 bench: ; @tools/bench
 soak:  ; @tools/soak

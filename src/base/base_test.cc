@@ -73,6 +73,14 @@ TEST(Socket, MessageCarriesDescriptorsAndEof) {
   EXPECT_TRUE(receive_message(pair.b.get(), 100, deadline_after(Milliseconds(1000)))->eof);
 }
 
+TEST(Socket, MessageTakesRoomForItselfNotForTheLongest) {
+  SocketPair pair = std::move(*make_socket_pair(SOCK_SEQPACKET));
+  ASSERT_TRUE(send_message(pair.a.get(), as_bytes("hello"), {}, deadline_after(Milliseconds(1000))));
+  const Received got = std::move(*receive_message(pair.b.get(), 64 << 10, deadline_after(Milliseconds(1000))));
+  EXPECT_EQ(got.bytes, "hello");
+  EXPECT_LT(got.bytes.capacity(), 4096u);
+}
+
 TEST(Socket, OverlongMessageIsAnErrorAndTimeoutIsKept) {
   SocketPair pair = std::move(*make_socket_pair(SOCK_SEQPACKET));
   ASSERT_TRUE(send_message(pair.a.get(), as_bytes("0123456789"), {}, deadline_after(Milliseconds(1000))));

@@ -40,6 +40,8 @@ struct HostOptions {
   Milliseconds agent_deadline{15'000};  // a short operation of the agent
   Milliseconds child_deadline{30'000};  // a new child: start to identity confirmed
   Milliseconds freeze_deadline{500};
+  Milliseconds janitor_interval{500};   // between looks for what has expired
+  Milliseconds stray_interval{15'000};  // between looks for processes that belong to nobody
   uint32_t longest_overlay_chain = 16;  // frozen overlays of one sandbox; past it they are merged in the background
   AgentUse agent = AgentUse::kRequired;
   std::vector<std::string> eager_templates;  // booted at start instead of at the first create; "*" = all

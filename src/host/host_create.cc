@@ -60,6 +60,7 @@ Result<SandboxInfo> HostImpl::create(const CreateOptions& options) {
 
 Result<SandboxInfo> HostImpl::create_from(const TemplateRuntime::Zygote& zygote, const CreateOptions& options, int64_t begin) {
   TRY_ASSIGN(const Admission::Reservation room, admission_.reserve(4 * kMachineOverheadBytes, 4u << 20));
+  const BirthUnderWay under_way(*this, zygote.machine->facts().id);  // the child starts in its zygote's leaf
 
   Birth birth;
   SandboxInfo& info = birth.row.info;

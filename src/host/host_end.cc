@@ -13,8 +13,6 @@
 namespace ramet::host {
 namespace {
 
-constexpr Milliseconds kTick{500};
-constexpr Milliseconds kStrayInterval{15'000};
 constexpr size_t kFailedKept = 200;
 
 std::string reason_of(const MachineEnd& end) {
@@ -141,10 +139,10 @@ void HostImpl::tick() {
   end_expired();
   drop_oldest_failed();
   if (MonotonicClock::now() >= next_stray_check_) {
-    next_stray_check_ = deadline_after(kStrayInterval);
+    next_stray_check_ = deadline_after(options_.stray_interval);
     kill_strays();
   }
-  janitor_->post_at(deadline_after(kTick), [this] { tick(); });
+  janitor_->post_at(deadline_after(options_.janitor_interval), [this] { tick(); });
 }
 
 void HostImpl::end_expired() {
@@ -186,8 +184,23 @@ void HostImpl::evacuate_leaf(const std::string& family, const std::string& id) {
   }
 }
 
-// A process in one of our leaves that no row knows, seen twice: a child whose birth failed and that did not end by itself.
+HostImpl::BirthUnderWay::BirthUnderWay(HostImpl& host, const std::string& family) : host_(host), family_(family) {
+  const std::lock_guard lock(host_.births_mutex_);
+  host_.births_under_way_.insert(family_);
+}
+
+HostImpl::BirthUnderWay::~BirthUnderWay() {
+  const std::lock_guard lock(host_.births_mutex_);
+  host_.births_under_way_.erase(host_.births_under_way_.find(family_));
+}
+
+// A process in one of our leaves that no row knows, seen three times: a child whose birth failed and that did not end by itself.
 void HostImpl::kill_strays() {
+  std::multiset<std::string> births;  // before the rows: what is born meanwhile is unknown this once, and not the next time
+  {
+    const std::lock_guard lock(births_mutex_);
+    births = births_under_way_;
+  }
   const Result<std::vector<MachineRow>> rows = registry_->machines();
   if (!rows) return;
   std::set<pid_t> known;
@@ -198,6 +211,7 @@ void HostImpl::kill_strays() {
   }
   std::map<pid_t, int> seen;
   for (const auto& [family, leaf] : cgroups_.leaves()) {
+    if (births.count(family)) continue;
     const std::vector<pid_t> members = cgroups_.members(family, leaf);
     for (const pid_t pid : members) {
       if (known.count(pid) || pid == 0) continue;

@@ -113,6 +113,8 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
              admission_.reserve(anonymous_bytes(parent_pid) + options.count * 2 * kMachineOverheadBytes,
                                 options.count * (uint64_t{1} << 20)));
 
+  const BirthUnderWay under_way(*this, parent.info.family_id);
+
   // Intent, then resources.
   const bool strict = options.strictness == ForkStrictness::kStrict;
   std::vector<Birth> births(options.count);

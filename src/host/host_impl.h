@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,21 @@ class HostImpl final : public Host {
   std::map<std::string, std::shared_ptr<Sandbox>> sandboxes_;   // guarded by mutex_
   std::deque<std::pair<std::string, std::string>> tombstones_;  // guarded by mutex_: recently ended, for clear answers
   KvmReport kvm_;                                               // guarded by mutex_
+  // Families in whose cgroup leaves a birth is under way: processes there may not be in the registry yet, and are no strays.
+  class BirthUnderWay {
+   public:
+    BirthUnderWay(HostImpl& host, const std::string& family);
+    ~BirthUnderWay();
+    BirthUnderWay(const BirthUnderWay&) = delete;
+    BirthUnderWay& operator=(const BirthUnderWay&) = delete;
+
+   private:
+    HostImpl& host_;
+    const std::string family_;
+  };
+  std::mutex births_mutex_;
+  std::multiset<std::string> births_under_way_;                 // guarded by births_mutex_
+
   std::map<pid_t, int> stray_sightings_;                        // janitor's thread only
   std::atomic<bool> sealing_works_{false};
   Deadline next_stray_check_{};  // janitor's thread only

@@ -183,6 +183,17 @@ TEST_F(HostVmTest, ADeadZygoteIsStartedAnew) {
   EXPECT_EQ(create().state, SandboxState::kRunning);
 }
 
+TEST_F(HostVmTest, ChildrenThatTakeLongToBeBornAreNoStrays) {
+  host_.reset();
+  options_ = tiny_options(root_);
+  options_->janitor_interval = options_->stray_interval = Milliseconds(1);
+  options_->max_fork_children = 50;
+  ASSERT_NO_FATAL_FAILURE(open());
+  const SandboxInfo parent = create();
+  for (int round = 0; round < 3; round++)
+    for (const SandboxInfo& child : fork(parent.id, 50).children) EXPECT_TRUE(host_->remove(child.id));
+}
+
 TEST_F(HostVmTest, ANewDaemonAdoptsWhatRuns) {
   const SandboxInfo a = create();
   const ForkResult r = fork(a.id);

@@ -7,6 +7,8 @@ from client import deleting
 from effort import effort
 
 COUNTER_ROUNDS = effort("COUNTER_ROUNDS", full=50, short=3)  # forks into two
+WIDTH = effort("FORK_WIDTH", full=100, short=10)
+DEPTH = effort("FORK_DEPTH", full=64, short=5)
 COUNTER = pathlib.Path(__file__).resolve().parents[2] / "tools" / "demo_guest"
 
 
@@ -31,6 +33,17 @@ def test_ram_and_disk_are_of_one_instant(sandbox):
             for one in [sandbox, *children]:
                 in_ram, in_file = counters(one)
                 assert in_ram == in_file
+
+
+def test_many_children_of_one_fork_are_of_one_instant(sandbox):
+    sandbox.run("mkdir -p demo")
+    start_counter(sandbox)
+    children, _ = sandbox.fork(WIDTH)
+    with deleting(children):
+        assert len(children) == WIDTH
+        for one in [sandbox, *children]:
+            in_ram, in_file = counters(one)
+            assert in_ram == in_file
 
 
 # Rewrites its memory without pause and looks whether it still holds what was written.
@@ -121,16 +134,18 @@ def test_clock_and_timers_go_on(sandbox):
 
 
 def test_fork_of_a_fork(sandbox):
+    """All of them alive."""
     chain = []
     with deleting(chain):
         youngest = sandbox
-        for depth in range(1, 6):
+        for depth in range(1, DEPTH + 1):
             [child], _ = youngest.fork(1)
             chain.append(child)
             assert child.document["depth"] == youngest.document["depth"] + 1
             child.run(f"echo {depth} >> depths")
             youngest = child
-        assert youngest.run("cat depths").split() == ["1", "2", "3", "4", "5"]
+        for depth, one in enumerate(chain, start=1):
+            assert one.run("cat depths").split() == [str(d) for d in range(1, depth + 1)]
 
 
 def test_a_running_exec_goes_on_in_both(sandbox):

@@ -184,8 +184,12 @@ def _wait(machine, document, ready, complaint):
         state.signal_process(document, signal.SIGKILL)
         state.wait_gone(document, 10)
     machine.forget()
-    stalled = STALLED_CPU in machine.path("console.log").read_text(errors="replace")
-    raise (StalledCpu if stalled else BuildError)("\n".join([f"the machine did not come up: {problem}", *_log_tails(machine)]))
+    raise (StalledCpu if _says_stalled(machine) else BuildError)("\n".join([f"the machine did not come up: {problem}", *_log_tails(machine)]))
+
+
+def _says_stalled(machine):
+    console = machine.path("console.log")  # of an emulated host only
+    return console.exists() and STALLED_CPU in console.read_text(errors="replace")
 
 
 def _log_tails(machine):

@@ -105,3 +105,13 @@ def test_tsc_rate_is_stable_and_plausible():
     first, second = tsc.measure_khz(), tsc.measure_khz()
     assert 500_000 < first < 10_000_000
     assert abs(first - second) < first / 1000
+
+
+@pytest.mark.parametrize("console, error", [(None, BuildError), ("Linux", BuildError), (start.STALLED_CPU, start.StalledCpu)])
+def test_a_machine_that_ends_while_starting_is_an_error_that_says_so(machine, console, error):
+    if console:
+        machine.path("console.log").write_text(f"{console}\n")
+    gone = {"pid": os.getpid(), "start_time": -1}
+    with pytest.raises(BuildError, match="ended while starting") as raised:
+        start._wait(machine, gone, lambda: False, "it does not answer")
+    assert raised.type is error

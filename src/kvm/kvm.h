@@ -82,7 +82,7 @@ class Vcpu {
   Status set_boot_registers(const BootRegisters& r);
 
   // Requires: the pending exit was completed (run() with immediate_exit until kInterrupted). By the vCPU's own thread.
-  Result<VcpuState> save(const System& system) const;
+  Result<VcpuState> save(const System& system);
   // After set_cpuid(). saved/now: clocks of the save and of the host at restore, used by kStandsStill only.
   Status restore(const VcpuState& state, TimeMode mode, const ClockState& saved, uint64_t host_tsc_now);
   // Tells the guest's watchdogs that it was stopped: call before it goes on after a long stop. A guest without kvm-clock is not
@@ -98,7 +98,7 @@ class Vcpu {
 
  private:
   friend class Vm;
-  Status save_synced(VcpuState& state) const;
+  Status save_synced(VcpuState& state);
   Vcpu(unsigned id, UniqueFd fd, MappedRegion run, size_t xsave_bytes)
       : id_(id), fd_(std::move(fd)), run_(std::move(run)), xsave_bytes_(xsave_bytes) {}
   kvm_run* shared() const { return reinterpret_cast<kvm_run*>(run_.data()); }

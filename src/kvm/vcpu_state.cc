@@ -69,15 +69,15 @@ kvm_device_attr tsc_offset_attribute(uint64_t* value) {
 }  // namespace
 
 // A KVM_RUN that returns at once leaves three states in the shared page: one call for three, while the machine stands still.
-Status Vcpu::save_synced(VcpuState& s) const {
+Status Vcpu::save_synced(VcpuState& s) {
   kvm_run& page = *shared();
   page.kvm_valid_regs = KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS | KVM_SYNC_X86_EVENTS;
-  page.immediate_exit = 1;
-  const int r = ::ioctl(fd_.get(), KVM_RUN, 0);
-  const int err = r < 0 ? errno : 0;
-  page.immediate_exit = 0;
+  *immediate_exit() = 1;
+  const Result<Exit> exit = run();
+  *immediate_exit() = 0;
   page.kvm_valid_regs = 0;
-  if (err != EINTR)
+  if (!exit) return tl::unexpected<Error>(exit.error());
+  if (exit->kind != Exit::Kind::kInterrupted)
     return fail(ErrorKind::kInternal, "vCPU " + std::to_string(id_) + " had an access pending when it was saved");
   s.regs = bytes_of(page.s.regs.regs);
   s.sregs = bytes_of(page.s.regs.sregs);
@@ -85,7 +85,7 @@ Status Vcpu::save_synced(VcpuState& s) const {
   return {};
 }
 
-Result<VcpuState> Vcpu::save(const System& system) const {
+Result<VcpuState> Vcpu::save(const System& system) {
   const int fd = fd_.get();
   VcpuState s;
   TRY(get<kvm_mp_state>(fd, KVM_GET_MP_STATE, "KVM_GET_MP_STATE", s.mp_state));

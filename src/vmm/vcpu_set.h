@@ -92,7 +92,7 @@ class VcpuSet {
   const ErrorHandler on_error_;
   const bool spins_;  // for a moment before it sleeps, where the host has a processor for each thread and the commander
   std::vector<std::unique_ptr<Thread>> threads_;
-  std::atomic<uint32_t> word_{kPark};     // ticket << 2 | command; a futex
+  std::atomic<uint32_t> word_{kPark};     // ticket << 2 | command
   std::atomic<uint32_t> waiting_for_{0};  // threads that have not acknowledged the current ticket; a futex
   std::atomic<int64_t> entered_at_ns_{0};
 };

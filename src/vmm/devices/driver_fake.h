@@ -114,8 +114,10 @@ class DriverFake {
     const vring_used_elem e = load<vring_used_elem>({ring.layout.used.value + 4 + 8ull * (ring.used % kRingSize)});
     ring.used++;
     publish({ring.layout.available.value + 4 + 2ull * kRingSize}, ring.used);  // used_event: interrupt for the next one
-    const std::vector<uint16_t> chain = std::exchange(ring.chains.at(e.id), {});
-    ring.free.insert(ring.free.end(), chain.begin(), chain.end());
+    if (e.id < ring.chains.size()) {  // else a guest had the device write over its rings
+      const std::vector<uint16_t> chain = std::exchange(ring.chains[e.id], {});
+      ring.free.insert(ring.free.end(), chain.begin(), chain.end());
+    }
     return Used{static_cast<uint16_t>(e.id), e.len};
   }
 

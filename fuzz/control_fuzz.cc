@@ -148,6 +148,7 @@ class MonitorPeer {
     const Status frozen = monitor_.freeze_disk(plan);
     if (!frozen) return monitor_.server_.respond_error(plan.ticket, frozen.error());
     monitor_.parent_goes_on(plan);
+    monitor_.note_resumed(plan);
     Response response;
     *response.mutable_forked() = std::move(plan.answer);
     monitor_.server_.respond(plan.ticket, std::move(response), {});

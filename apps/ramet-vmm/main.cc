@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "kvm/probe.h"
 #include "vmm/monitor.h"
+#include "vmm/program_text.h"
 
 namespace {
 
@@ -43,6 +44,7 @@ int probe_kvm(const std::string& device, bool json) {
 }
 
 int run_monitor(int bootstrap_fd) {
+  vmm::move_program_text_to_huge_pages();
   keep_own_memory_small();
   vmm::ignore_child_exits();
   // What leaked into us from whoever started us must not live on in generations of sandboxes.

@@ -40,7 +40,7 @@ void check_nothing_is_left(const std::vector<int>&) {}
 
 void ignore_child_exits() { ::signal(SIGCHLD, SIG_IGN); }
 
-Result<Branch> branch() {
+Result<Branch> branch(const std::function<void()>& parent_first) {
   // While its exits are ignored, a child that ends at once frees its pid at once. As a zombie it keeps it until the pidfd is
   // open.
   ::signal(SIGCHLD, SIG_DFL);
@@ -50,6 +50,7 @@ Result<Branch> branch() {
     ignore_child_exits();
     return Branch{};
   }
+  parent_first();
   if (pid < 0) {
     ignore_child_exits();
     return fail_errno("fork", fork_errno);

@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <vector>
 
 #include "base/result.h"
@@ -27,7 +28,8 @@ struct Branch {
   bool is_child() const { return pid == 0; }
 };
 // Errors: kNoSpace, kNoMemory; kUnavailable (the child was gone before it had a pidfd).
-Result<Branch> branch();
+// `parent_first` runs in the parent before anything else, also when fork(2) failed.
+Result<Branch> branch(const std::function<void()>& parent_first);
 
 // Closes every descriptor that is not in the list.   Errors: by errno.
 Status close_all_but(std::vector<int> keep);

@@ -124,13 +124,14 @@ Status Machine::stop_and_save(Deadline deadline) {
 
 void Machine::go_on() {
   if (!vcpus_ || running_) return;
+  if (debug_port_) debug_port_->resume();
+  vcpus_->run();
+  running_ = true;
+  // Not before: the guest waits for nothing here. What it asks of a device meanwhile, the device finds when it resumes.
   if (quiesced_)
     for (const std::unique_ptr<MmioTransport>& t : transports_)
       if (t) t->resume();
   quiesced_ = false;
-  if (debug_port_) debug_port_->resume();
-  running_ = true;
-  vcpus_->run();
 }
 
 void Machine::after_fork() {

@@ -48,6 +48,7 @@ class Monitor {
     Milliseconds quiesce_limit{};
     Forked answer;  // times so far
     bool was_standing = false;
+    int64_t fork_end_ns = 0;
   };
 
   enum class Side { kParent, kChild };
@@ -81,6 +82,7 @@ class Monitor {
   Side branch_directly(ForkPlan& plan);
   Side branch_through_frozen_child(ForkPlan& plan);
   void parent_goes_on(ForkPlan& plan);
+  void note_resumed(ForkPlan& plan);
   void await_frozen_child(ForkPlan plan, UniqueFd report, UniqueFd pidfd);
   // fork, child side
   Side be_frozen_child(ForkPlan& plan, UniqueFd report);

@@ -88,25 +88,28 @@ Status Monitor::freeze_disk(ForkPlan& plan) {
 }
 
 void Monitor::parent_goes_on(ForkPlan& plan) {
-  plan.answer.set_fork_end_ns(monotonic_ns());
-  plan.children.clear();  // the children's ends of their bootstrap sockets: theirs alone now
+  plan.fork_end_ns = monotonic_ns();
   if (plan.answer.frozen_disks_size() > 0) {
     const Status started = machine_->disk()->start_overlay(*std::move(plan.next_overlay));
     if (!started) finish("internal_error", "the next overlay cannot be used: " + started.error().message());
   }
   plan.next_overlay.reset();
-  if (plan.was_standing) return;
-  machine_->go_on();
-  plan.answer.set_resumed_at_ns(machine_->wait_entered_ns());
+  if (!plan.was_standing) machine_->go_on();
+}
+
+void Monitor::note_resumed(ForkPlan& plan) {
+  plan.answer.set_fork_end_ns(plan.fork_end_ns);
+  plan.children.clear();  // the children's ends of their bootstrap sockets: theirs alone now
+  if (!plan.was_standing) plan.answer.set_resumed_at_ns(machine_->wait_entered_ns());
 }
 
 Monitor::Side Monitor::branch_directly(ForkPlan& plan) {
-  Result<Branch> b = branch();
+  Result<Branch> b = branch([&] { parent_goes_on(plan); });
   if (b && b->is_child()) {
     become_child(plan, 0);
     return Side::kChild;
   }
-  parent_goes_on(plan);
+  note_resumed(plan);
   ForkedChild& child = *plan.answer.mutable_children(0);
   control::FdsToSend fds;
   if (b) {
@@ -123,12 +126,14 @@ Monitor::Side Monitor::branch_directly(ForkPlan& plan) {
 
 Monitor::Side Monitor::branch_through_frozen_child(ForkPlan& plan) {
   Result<SocketPair> report = make_socket_pair(SOCK_SEQPACKET);
-  Result<Branch> b = report ? branch() : tl::unexpected<Error>(report.error());
+  const auto goes_on = [&] { parent_goes_on(plan); };
+  if (!report) goes_on();
+  Result<Branch> b = report ? branch(goes_on) : tl::unexpected<Error>(report.error());
   if (b && b->is_child()) {
     report->a.reset();
     return be_frozen_child(plan, std::move(report->b));
   }
-  parent_goes_on(plan);
+  note_resumed(plan);
   if (!b) {
     server_.respond_error(plan.ticket, b.error());
     return Side::kParent;
@@ -184,7 +189,7 @@ Monitor::Side Monitor::be_frozen_child(ForkPlan& plan, UniqueFd report) {
   control::FdsToSend fds;
   std::vector<UniqueFd> pidfds;
   for (size_t i = 0; i < plan.children.size(); i++) {
-    Result<Branch> b = branch();
+    Result<Branch> b = branch([] {});
     if (b && b->is_child()) {
       report.reset();
       pidfds.clear();

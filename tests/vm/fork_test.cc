@@ -1,6 +1,10 @@
 // Live forks seen from outside: both sides go on, neither sees the other, nothing is shared that can be written.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <sstream>
 
 #include "vm/harness/vm_test.h"
 
@@ -257,6 +261,32 @@ TEST_F(ForkTest, NoFrozenOverlayCanBeWritten) {
   for (pid_t a : family)
     for (pid_t b : family)
       if (a != b) expect_nothing_writable_shared(a, b);
+}
+
+// The code would be a file mapping else, whose page tables fork(2) does not copy: each child faulted it in anew.
+TEST_F(ForkTest, ProgramTextLiesInHugePages) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the monitor of a sanitizer build is not linked for it";
+#endif
+  if (::access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0) GTEST_SKIP() << "this kernel has no huge pages";
+  std::unique_ptr<Vm> parent = boot("counter");
+  std::unique_ptr<Vm> child = must(parent->fork_one());
+  std::ifstream smaps("/proc/" + std::to_string(child->pid()) + "/smaps");
+  bool code = false;
+  uint64_t huge_kib = 0;
+  for (std::string line; std::getline(smaps, line);) {
+    std::istringstream words(line);
+    std::string first, second;
+    words >> first >> second;
+    if (first.find('-') != std::string::npos && first.back() != ':') {  // the head of a mapping
+      EXPECT_NE(second.substr(1, 2), "wx") << line;
+      code = second[2] == 'x' && line.find('[') == std::string::npos;
+      if (code) EXPECT_EQ(line.find("ramet-vmm"), std::string::npos) << "code is mapped from the file: " << line;
+    } else if (code && first == "AnonHugePages:") {
+      huge_kib += std::stoull(second);
+    }
+  }
+  EXPECT_GE(huge_kib, 2048u);
 }
 
 TEST_F(ForkTest, ParentKeepsAsManyDescriptorsAsBefore) {

@@ -9,8 +9,8 @@
 
 #include "base/log.h"
 #include "kvm/probe.h"
+#include "vmm/memory/program_text.h"
 #include "vmm/monitor.h"
-#include "vmm/program_text.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "vmm/program_text.h"
+#include "vmm/memory/program_text.h"
 
 #include <elf.h>
 #include <sys/mman.h>
@@ -21,6 +21,7 @@ struct Range {
   uintptr_t start = 0, end = 0;
 };
 // The one segment with code, as the kernel mapped it.
+// Safety: the linker puts the ELF header, with the program headers after it, at the start of the image.
 Range text_segment() {
   const uintptr_t base = reinterpret_cast<uintptr_t>(&__ehdr_start);
   const Elf64_Phdr* const headers = reinterpret_cast<const Elf64_Phdr*>(base + __ehdr_start.e_phoff);
@@ -49,7 +50,7 @@ void move_program_text_to_huge_pages() {
   std::memcpy(copy, reinterpret_cast<const void*>(text.start), text.end - text.start);
   const bool huge = ::madvise(copy, bytes, MADV_HUGEPAGE) == 0 && ::madvise(copy, bytes, kMadvCollapse) == 0 &&
                     ::mprotect(copy, bytes, PROT_READ | PROT_EXEC) == 0;
-  // Code that is equal to what it replaces, in one system call, also under the feet of this very function.
+  // Safety: code that is equal to what it replaces, in one system call, also under the feet of this very function.
   if (huge) ::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, reinterpret_cast<void*>(text.start));
   ::munmap(room, bytes + kHugePage);
 }

@@ -1,0 +1,56 @@
+#include "chunk/digest.h"
+
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace ramet::chunk {
+namespace {
+
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+}  // namespace
+
+std::string Digest::to_hex() const {
+  std::string out;
+  out.reserve(2 * bytes.size());
+  for (const std::byte b : bytes) {
+    out += kHexDigits[std::to_integer<size_t>(b >> 4)];
+    out += kHexDigits[std::to_integer<size_t>(b & std::byte{15})];
+  }
+  return out;
+}
+
+std::optional<Digest> Digest::from_hex(std::string_view hex) {
+  Digest d;
+  if (hex.size() != 2 * d.bytes.size()) return std::nullopt;
+  for (size_t i = 0; i < d.bytes.size(); i++) {
+    const size_t high = kHexDigits.find(hex[2 * i]), low = kHexDigits.find(hex[2 * i + 1]);
+    if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+    d.bytes[i] = static_cast<std::byte>(high << 4 | low);
+  }
+  return d;
+}
+
+Digest sha256(std::span<const std::byte> data) {
+  Digest d;
+  // SHA256() keeps its state on the stack; EVP would allocate for each of the millions of blocks.
+  ::SHA256(reinterpret_cast<const unsigned char*>(data.data()), data.size(), reinterpret_cast<unsigned char*>(d.bytes.data()));
+  return d;
+}
+
+BlockPrint print_of(std::span<const std::byte> block) {
+  const Digest d = sha256(block);
+  BlockPrint print;
+  std::copy_n(d.bytes.begin(), print.bytes.size(), print.bytes.begin());
+  return print;
+}
+
+size_t DigestHash::operator()(const Digest& d) const {
+  size_t h;  // the digest is as good a hash as any
+  std::memcpy(&h, d.bytes.data(), sizeof h);
+  return h;
+}
+
+}  // namespace ramet::chunk

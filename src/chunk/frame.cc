@@ -1,0 +1,61 @@
+#include "chunk/frame.h"
+
+#include <zstd.h>
+
+#include <algorithm>
+#include <string>
+
+namespace ramet::chunk {
+namespace {
+constexpr int kLevel = 1;
+}
+
+void FrameEncoder::Free::operator()(ZSTD_CCtx_s* c) const { ::ZSTD_freeCCtx(c); }
+void FrameDecoder::Free::operator()(ZSTD_DCtx_s* c) const { ::ZSTD_freeDCtx(c); }
+
+FrameEncoder::FrameEncoder() : context_(::ZSTD_createCCtx()) {}
+FrameEncoder::~FrameEncoder() = default;
+FrameDecoder::FrameDecoder() : context_(::ZSTD_createDCtx()) {}
+FrameDecoder::~FrameDecoder() = default;
+
+FrameEntry FrameEncoder::encode(std::span<const std::byte> plain, std::vector<std::byte>& out) {
+  FrameEntry entry;
+  entry.blocks = static_cast<uint32_t>(plain.size() / kBlockBytes);
+  entry.digest = sha256(plain);
+  const size_t start = out.size();
+  // One byte less than the plain form: what does not shrink is not worth decoding.
+  out.resize(start + plain.size());
+  const size_t n =
+      context_ ? ::ZSTD_compressCCtx(context_.get(), out.data() + start, plain.size() - 1, plain.data(), plain.size(), kLevel)
+               : size_t{0} - 1;
+  if (!::ZSTD_isError(n)) {
+    entry.codec = FrameCodec::kZstd;
+    out.resize(start + n);
+  } else {
+    std::copy(plain.begin(), plain.end(), out.begin() + static_cast<std::ptrdiff_t>(start));
+  }
+  entry.stored_bytes = static_cast<uint32_t>(out.size() - start);
+  return entry;
+}
+
+Status FrameDecoder::decode(const FrameEntry& entry, std::span<const std::byte> stored, std::span<std::byte> plain) {
+  const auto corrupt = [&](const std::string& what) {
+    return fail(ErrorKind::kCorrupt, "frame " + std::to_string(entry.id) + " " + what);
+  };
+  if (stored.size() != entry.stored_bytes)
+    return corrupt("has " + std::to_string(stored.size()) + " bytes, not " + std::to_string(entry.stored_bytes));
+  if (entry.codec == FrameCodec::kPlain) {
+    if (stored.size() != plain.size()) return corrupt("is not as long as its blocks");
+    std::copy(stored.begin(), stored.end(), plain.begin());
+  } else {
+    if (!context_) return fail(ErrorKind::kNoMemory, "no memory for a decompressor");
+    const size_t n = ::ZSTD_decompressDCtx(context_.get(), plain.data(), plain.size(), stored.data(), stored.size());
+    if (::ZSTD_isError(n)) return corrupt(std::string("cannot be decompressed: ") + ::ZSTD_getErrorName(n));
+    if (n != plain.size())
+      return corrupt("decompresses to " + std::to_string(n) + " bytes, not " + std::to_string(plain.size()));
+  }
+  if (sha256(plain) != entry.digest) return corrupt("does not have its digest");
+  return {};
+}
+
+}  // namespace ramet::chunk

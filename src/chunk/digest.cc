@@ -12,7 +12,7 @@ constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 }  // namespace
 
-std::string Digest::to_hex() const {
+std::string to_hex(std::span<const std::byte> bytes) {
   std::string out;
   out.reserve(2 * bytes.size());
   for (const std::byte b : bytes) {
@@ -22,15 +22,19 @@ std::string Digest::to_hex() const {
   return out;
 }
 
+bool from_hex(std::string_view hex, std::span<std::byte> out) {
+  if (hex.size() != 2 * out.size()) return false;
+  for (size_t i = 0; i < out.size(); i++) {
+    const size_t high = kHexDigits.find(hex[2 * i]), low = kHexDigits.find(hex[2 * i + 1]);
+    if (high == std::string_view::npos || low == std::string_view::npos) return false;
+    out[i] = static_cast<std::byte>(high << 4 | low);
+  }
+  return true;
+}
+
 std::optional<Digest> Digest::from_hex(std::string_view hex) {
   Digest d;
-  if (hex.size() != 2 * d.bytes.size()) return std::nullopt;
-  for (size_t i = 0; i < d.bytes.size(); i++) {
-    const size_t high = kHexDigits.find(hex[2 * i]), low = kHexDigits.find(hex[2 * i + 1]);
-    if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
-    d.bytes[i] = static_cast<std::byte>(high << 4 | low);
-  }
-  return d;
+  return chunk::from_hex(hex, d.bytes) ? std::optional(d) : std::nullopt;
 }
 
 Digest sha256(std::span<const std::byte> data) {

@@ -13,11 +13,15 @@
 
 namespace ramet::chunk {
 
+// Lower-case hexadecimal digits, two a byte.
+std::string to_hex(std::span<const std::byte> bytes);
+// False: not exactly the digits of out.size() bytes.
+bool from_hex(std::string_view hex, std::span<std::byte> out);
+
 struct Digest {
   std::array<std::byte, 32> bytes{};
   friend auto operator<=>(const Digest&, const Digest&) = default;
-  // 64 lower-case hexadecimal digits.
-  std::string to_hex() const;
+  std::string to_hex() const { return chunk::to_hex(bytes); }
   static std::optional<Digest> from_hex(std::string_view hex);
 };
 

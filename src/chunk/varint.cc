@@ -10,9 +10,8 @@ void append_varint(std::string& out, uint64_t value) {
 }
 
 std::optional<uint64_t> Decoder::varint() {
-  constexpr size_t kMaxBytes = 10;
   uint64_t value = 0;
-  for (size_t i = 0; i < std::min(kMaxBytes, rest_.size()); i++) {
+  for (size_t i = 0; i < std::min(kMaxVarintBytes, rest_.size()); i++) {
     const uint64_t bits = std::to_integer<uint64_t>(rest_[i] & std::byte{0x7f});
     const unsigned shift = 7 * static_cast<unsigned>(i);
     if (bits << shift >> shift != bits) return std::nullopt;  // over 64 bits

@@ -10,6 +10,8 @@
 
 namespace ramet::chunk {
 
+inline constexpr size_t kMaxVarintBytes = 10;
+
 void append_varint(std::string& out, uint64_t value);
 
 // Takes numbers and bytes from the front of a buffer; every answer is nullopt or false once something did not fit.

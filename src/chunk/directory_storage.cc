@@ -1,0 +1,129 @@
+#include "chunk/directory_storage.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+
+#include "base/file.h"
+#include "chunk/digest.h"
+
+namespace ramet::chunk {
+namespace {
+
+constexpr std::string_view kSuffix = ".pack", kUnfinished = ".unfinished", kLock = "lock";
+
+std::optional<PackId> id_of(std::string_view name) {
+  if (!name.ends_with(kSuffix)) return std::nullopt;
+  name.remove_suffix(kSuffix.size());
+  PackId id;
+  return from_hex(name, id) ? std::optional(id) : std::nullopt;
+}
+
+std::string message(const char* what, const PackId& id) { return std::string(what) + " pack " + to_hex(id); }
+
+struct CloseDirectory {
+  void operator()(DIR* d) const { ::closedir(d); }
+};
+
+Result<std::vector<std::string>> names_in(int directory) {
+  // A descriptor of its own: readdir moves the offset.
+  UniqueFd fd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return fail_errno("open the directory of packs");
+  std::unique_ptr<DIR, CloseDirectory> d(::fdopendir(fd.get()));
+  if (!d) return fail_errno("read the directory of packs");
+  fd.release();
+  std::vector<std::string> out;
+  for (;;) {
+    errno = 0;
+    const dirent* const entry = ::readdir(d.get());
+    if (entry) {
+      out.emplace_back(entry->d_name);
+      continue;
+    }
+    if (errno != 0) return fail_errno("read the directory of packs");
+    return out;
+  }
+}
+
+}  // namespace
+
+std::string pack_name(const PackId& id) { return to_hex(id) + std::string(kSuffix); }
+
+Result<std::unique_ptr<DirectoryStorage>> DirectoryStorage::open(const std::string& path) {
+  TRY(make_directories(path, 0700));
+  TRY_ASSIGN(UniqueFd directory, open_file(path, O_RDONLY | O_DIRECTORY));
+  UniqueFd lock(::openat(directory.get(), std::string(kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) return fail_errno("open " + path + "/" + std::string(kLock));
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0) {
+    if (errno != EWOULDBLOCK) return fail_errno("lock " + path);
+    return fail(ErrorKind::kConflict, "the store in " + path + " is open in another process");
+  }
+  std::unique_ptr<DirectoryStorage> storage(new DirectoryStorage(path, std::move(directory), std::move(lock)));
+  TRY(storage->remove_unfinished());
+  return storage;
+}
+
+Status DirectoryStorage::remove_unfinished() {
+  TRY_ASSIGN(const std::vector<std::string> names, names_in(directory_.get()));
+  for (const std::string& name : names)
+    if (name.ends_with(kUnfinished) && ::unlinkat(directory_.get(), name.c_str(), 0) < 0) return fail_errno("remove " + name);
+  return {};
+}
+
+Status DirectoryStorage::sync() const {
+  if (::fsync(directory_.get()) < 0) return fail_errno("sync " + path_);
+  return {};
+}
+
+Status DirectoryStorage::write(const PackId& id, std::span<const std::byte> bytes) {
+  const std::string name = pack_name(id), unfinished = name + std::string(kUnfinished);
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  UniqueFd fd(::openat(directory_.get(), unfinished.c_str(), flags | O_DIRECT, 0600));
+  if (!fd && errno == EINVAL) fd.reset(::openat(directory_.get(), unfinished.c_str(), flags, 0600));  // tmpfs, for one
+  if (!fd) return fail_errno(message("create", id));
+  Status done = write_all(fd.get(), bytes);
+  if (done && ::fdatasync(fd.get()) < 0) done = fail_errno(message("sync", id));
+  // Never over a pack that is there.
+  if (done && ::renameat2(directory_.get(), unfinished.c_str(), directory_.get(), name.c_str(), RENAME_NOREPLACE) < 0)
+    done = fail_errno(message("name", id));
+  if (!done) {
+    ::unlinkat(directory_.get(), unfinished.c_str(), 0);
+    return done;
+  }
+  return sync();
+}
+
+Status DirectoryStorage::read(const PackId& id, uint64_t offset, std::span<std::byte> out) const {
+  UniqueFd fd(::openat(directory_.get(), pack_name(id).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return fail_errno(message("open", id));
+  Status done = pread_exact(fd.get(), out, offset);
+  if (!done) return tl::unexpected<Error>(std::move(done).error().with_context(message("read", id)));
+  return {};
+}
+
+Result<uint64_t> DirectoryStorage::size_bytes(const PackId& id) const {
+  struct stat st;
+  if (::fstatat(directory_.get(), pack_name(id).c_str(), &st, 0) < 0) return fail_errno(message("look at", id));
+  return static_cast<uint64_t>(st.st_size);
+}
+
+Status DirectoryStorage::remove(const PackId& id) {
+  if (::unlinkat(directory_.get(), pack_name(id).c_str(), 0) < 0 && errno != ENOENT) return fail_errno(message("remove", id));
+  return sync();
+}
+
+Result<std::vector<PackId>> DirectoryStorage::list() const {
+  TRY_ASSIGN(const std::vector<std::string> names, names_in(directory_.get()));
+  std::vector<PackId> out;
+  for (const std::string& name : names)
+    if (const std::optional<PackId> id = id_of(name)) out.push_back(*id);
+  return out;
+}
+
+}  // namespace ramet::chunk

@@ -1,0 +1,55 @@
+// chunk/pack.h - making a pack in memory, and reading one from where it lies.
+// Not here: which blocks go into a frame (the batch's business), where a frame is looked up (the index's).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/mapped_region.h"
+#include "base/result.h"
+#include "chunk/pack_format.h"
+#include "chunk/pack_storage.h"
+#include "chunk/varint.h"
+
+namespace ramet::chunk {
+
+// Errors: kUnavailable (no source of random numbers).
+Result<PackId> random_pack_id();
+
+// A pack that grows until it is full, then is finished and written. A resource. Thread: one at a time.
+class PackBuilder {
+ public:
+  // Reserves address space for the largest pack; memory is used as it grows.   Errors: kNoMemory.
+  static Result<PackBuilder> create(const PackId& id);
+
+  const PackId& id() const { return header_.id; }
+  bool empty() const { return tail_.frames.empty() && tail_.chunks.empty(); }
+  // Whether a frame of this many blocks and a chunk with a recipe of this many bytes surely still fit.
+  bool has_room_for(uint32_t frame_blocks, size_t recipe_bytes) const;
+  // Requires: room for it; whole blocks, and the print of each.
+  FrameEntry add_frame(FrameId id, std::span<const std::byte> plain, std::vector<BlockPrint> prints, FrameEncoder& encoder);
+  // Requires: room for it.
+  void add_chunk(const Digest& digest, const Recipe& recipe);
+  const PackTail& tail() const { return tail_; }
+  // Tail and footer behind the frames: the bytes of the file. Nothing can be added afterwards.
+  std::span<const std::byte> finish();
+
+ private:
+  PackBuilder(const PackId& id, MappedRegion room) : header_{id}, room_(std::move(room)) {}
+  PackHeader header_;
+  MappedRegion room_;
+  size_t used_ = kPackHeaderBytes;
+  size_t tail_bytes_ = 2 * kMaxVarintBytes;  // at most
+  PackTail tail_;
+  std::vector<std::byte> stored_;  // of one frame; kept for its capacity
+};
+
+// What the end of a pack says about it.   Errors: kCorrupt, kNotFound, kUnsupported, kIo, kUnavailable.
+Result<PackTail> read_pack_tail(const PackStorage& storage, const PackId& id);
+// One frame, checked.   Requires: plain.size() is that of its blocks.   Errors: kCorrupt, kNotFound, kIo, kUnavailable.
+Status read_frame(const PackStorage& storage, const PackId& id, const FrameEntry& entry, FrameDecoder& decoder,
+                  std::span<std::byte> plain);
+
+}  // namespace ramet::chunk

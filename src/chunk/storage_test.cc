@@ -13,9 +13,12 @@
 #include "base/mapped_region.h"
 #include "chunk/directory_storage.h"
 #include "chunk/testing/memory_storage.h"
+#include "chunk/testing/temporary_directory.h"
 
 namespace ramet::chunk {
 namespace {
+
+using testing::TemporaryDirectory;
 
 PackId id_number(uint32_t n) {
   PackId id{};
@@ -35,16 +38,6 @@ class Pages {
 
  private:
   MappedRegion region_;
-};
-
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = std::filesystem::temp_directory_path() / "ramet-chunk-XXXXXX";
-    path = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryDirectory() { std::filesystem::remove_all(path); }
-  std::string path;
 };
 
 struct Place {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "host/sqlite.h"
+#include "base/sqlite.h"
 #include "host/types.h"
 
 namespace ramet::host {

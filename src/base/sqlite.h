@@ -1,18 +1,20 @@
-// host/sqlite.h - a small owner of one SQLite connection and its statements; errors become Result.
-// Not here: our tables (registry.h). A resource. Thread: the owner locks; one connection is used by one thread at a time.
+// base/sqlite.h - a small owner of one SQLite connection and its statements; errors become Result.
+// Not here: tables. A resource. Thread: the owner locks; one connection is used by one thread at a time.
 #pragma once
 
 #include <sqlite3.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
 
-namespace ramet::host {
+namespace ramet {
 
 // One prepared statement. bind() in the order of the question marks, then step() until it says false.
 class SqlStatement {
@@ -25,6 +27,9 @@ class SqlStatement {
   SqlStatement& bind(std::optional<int64_t> number);
   SqlStatement& bind(const std::optional<std::string>& text);
   SqlStatement& bind(double number);
+  SqlStatement& bind(std::span<const std::byte> blob);
+  // For the same statement once more: forgets what was bound and where it was.
+  SqlStatement& reset();
 
   // True: a row is there.   Errors: kNoSpace (disk full), kCorrupt, kIo, kConflict (constraint).
   Result<bool> step();
@@ -34,6 +39,8 @@ class SqlStatement {
   int64_t int_at(int column) const;
   double double_at(int column) const;
   std::string text_at(int column) const;
+  // Valid until the next step() or reset().
+  std::span<const std::byte> blob_at(int column) const;
   std::optional<int64_t> maybe_int_at(int column) const;
   std::optional<std::string> maybe_text_at(int column) const;
 
@@ -50,8 +57,12 @@ class SqlStatement {
 
 class SqlDatabase {
  public:
-  // WAL; survives the death of the process at any point, and stays consistent over a loss of power.
-  static Result<SqlDatabase> open(const std::string& path);
+  enum class Durability {
+    kProcess,  // a commit survives the death of the process; after a loss of power the last ones may be gone
+    kPower,    // a loss of power, too
+  };
+  // WAL; consistent after either.
+  static Result<SqlDatabase> open(const std::string& path, Durability durability = Durability::kProcess);
 
   Result<SqlStatement> prepare(std::string_view sql);
   Status exec(const char* sql);
@@ -78,4 +89,4 @@ class SqlTransaction {
   SqlDatabase* db_;
 };
 
-}  // namespace ramet::host
+}  // namespace ramet

@@ -1,6 +1,6 @@
-#include "host/sqlite.h"
+#include "base/sqlite.h"
 
-namespace ramet::host {
+namespace ramet {
 namespace {
 
 ErrorKind kind_of_sqlite(int code) {
@@ -24,7 +24,7 @@ ErrorKind kind_of_sqlite(int code) {
 }
 
 tl::unexpected<Error> sql_fail(sqlite3* db, int code, std::string_view what) {
-  return fail(kind_of_sqlite(code), "registry: " + std::string(what) + ": " + (db ? sqlite3_errmsg(db) : sqlite3_errstr(code)));
+  return fail(kind_of_sqlite(code), "database: " + std::string(what) + ": " + (db ? sqlite3_errmsg(db) : sqlite3_errstr(code)));
 }
 
 }  // namespace
@@ -55,6 +55,21 @@ SqlStatement& SqlStatement::bind(double number) {
   return *this;
 }
 
+SqlStatement& SqlStatement::bind(std::span<const std::byte> blob) {
+  // Never a null pointer, which SQLite takes for NULL.
+  const int rc = sqlite3_bind_blob(stmt_.get(), next_++, blob.empty() ? "" : static_cast<const void*>(blob.data()),
+                                   static_cast<int>(blob.size()), SQLITE_TRANSIENT);
+  if (rc != SQLITE_OK) bind_error_ = rc;
+  return *this;
+}
+SqlStatement& SqlStatement::reset() {
+  sqlite3_reset(stmt_.get());
+  sqlite3_clear_bindings(stmt_.get());
+  next_ = 1;
+  bind_error_ = 0;
+  return *this;
+}
+
 Result<bool> SqlStatement::step() {
   sqlite3* db = sqlite3_db_handle(stmt_.get());
   if (bind_error_ != 0) return sql_fail(db, bind_error_, "bind");
@@ -77,6 +92,10 @@ std::string SqlStatement::text_at(int c) const {
   if (!t) return {};
   return {reinterpret_cast<const char*>(t), static_cast<size_t>(sqlite3_column_bytes(stmt_.get(), c))};
 }
+std::span<const std::byte> SqlStatement::blob_at(int c) const {
+  const void* const p = sqlite3_column_blob(stmt_.get(), c);
+  return {static_cast<const std::byte*>(p), p ? static_cast<size_t>(sqlite3_column_bytes(stmt_.get(), c)) : 0};
+}
 std::optional<int64_t> SqlStatement::maybe_int_at(int c) const {
   if (sqlite3_column_type(stmt_.get(), c) == SQLITE_NULL) return std::nullopt;
   return int_at(c);
@@ -86,13 +105,14 @@ std::optional<std::string> SqlStatement::maybe_text_at(int c) const {
   return text_at(c);
 }
 
-Result<SqlDatabase> SqlDatabase::open(const std::string& path) {
+Result<SqlDatabase> SqlDatabase::open(const std::string& path, Durability durability) {
   sqlite3* raw = nullptr;
   const int rc = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
   SqlDatabase db(raw);
   if (rc != SQLITE_OK) return sql_fail(raw, rc, "open " + path);
   sqlite3_busy_timeout(raw, 5000);
   TRY(db.exec("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;"));
+  if (durability == Durability::kPower) TRY(db.exec("PRAGMA synchronous=FULL;"));
   return db;
 }
 
@@ -124,4 +144,4 @@ Status SqlTransaction::commit() {
   return {};
 }
 
-}  // namespace ramet::host
+}  // namespace ramet

@@ -1,0 +1,69 @@
+// chunk/index.h - where everything is: packs, frames, chunks. SQLite, so that a commit is one transaction; everything in it can
+// be had again from the packs' tails (rebuild). Not here: prints of literals (literal_table.h), bytes. A resource. Thread:
+// every method from many threads; one at a time inside.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/sqlite.h"
+#include "chunk/pack_format.h"
+
+namespace ramet::chunk {
+
+struct FramePlace {
+  PackId pack{};
+  FrameEntry entry;
+};
+
+class Index {
+ public:
+  // Errors: kCorrupt (made by something else), kUnsupported (by a later version), kIo, kNoSpace.
+  static Result<std::unique_ptr<Index>> open(const std::string& path);
+
+  // Numbers for frames, `count` in a row, that nobody gets again: also not when what used them was lost in a crash.
+  Result<FrameId> reserve_frame_ids(uint32_t count);
+  // A pack that is about to be written. Until it is added it is *unfinished*: open it finds again, and takes away.
+  Status begin_pack(const PackId& id);
+  Result<std::vector<PackId>> unfinished_packs() const;
+  // It was taken away.
+  Status forget_pack(const PackId& id);
+
+  // Packs that are durable already, with all that is in them: all or none. A frame or chunk that is known stays where it is.
+  struct AddedPack {
+    PackId id{};
+    uint64_t bytes = 0;
+    PackTail tail;
+  };
+  Status add(std::span<const AddedPack> packs);
+
+  Result<bool> has_chunk(const Digest& digest) const;
+  // Errors: kNotFound.
+  Result<Recipe> recipe(const Digest& digest) const;
+  // Errors: kNotFound.
+  Result<FramePlace> frame(FrameId id) const;
+
+  struct Pack {
+    PackId id{};
+    uint64_t bytes = 0;
+  };
+  Result<std::vector<Pack>> packs() const;
+  struct Totals {
+    uint64_t packs = 0, pack_bytes = 0, frames = 0, frame_bytes = 0, chunks = 0;
+  };
+  Result<Totals> totals() const;
+
+ private:
+  explicit Index(SqlDatabase db) : db_(std::move(db)) {}
+  Status prepare_tables();
+  Status insert(const AddedPack& pack);
+
+  mutable std::mutex mutex_;  // guards all below
+  mutable SqlDatabase db_;
+  FrameId next_frame_ = 0, reserved_end_ = 0;
+};
+
+}  // namespace ramet::chunk

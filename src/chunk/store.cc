@@ -1,0 +1,273 @@
+#include "chunk/store.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/checked.h"
+#include "base/log.h"
+
+namespace ramet::chunk {
+namespace {
+
+constexpr uint32_t kFrameIdsAtOnce = 64;
+
+// A batch sees its own literals before those of the store.
+class BatchLiterals final : public Literals {
+ public:
+  BatchLiterals(const Literals& own, const Literals& store) : own_(own), store_(store) {}
+  std::optional<BlockRef> find(const BlockPrint& print) const override {
+    const std::optional<BlockRef> ref = own_.find(print);
+    return ref ? ref : store_.find(print);
+  }
+  std::optional<BlockPrint> print_of(const BlockRef& ref) const override {
+    const std::optional<BlockPrint> print = own_.print_of(ref);
+    return print ? print : store_.print_of(ref);
+  }
+  std::optional<BlockRef> next(const BlockRef& ref) const override {
+    return own_.print_of(ref) ? own_.next(ref) : store_.next(ref);
+  }
+  std::optional<BlockRef> previous(const BlockRef& ref) const override {
+    return own_.print_of(ref) ? own_.previous(ref) : store_.previous(ref);
+  }
+
+ private:
+  const Literals& own_;
+  const Literals& store_;
+};
+
+}  // namespace
+
+struct Batch::State {
+  explicit State(Store& s) : store(s) {}
+  ~State() {
+    if (committed) return;
+    for (const Index::AddedPack& one : written) take_away(one.id);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  Result<Digest> store_chunk(std::span<const std::byte> plain, std::span<const BlockFacts> facts,
+                             const std::optional<Digest>& parent);
+  Result<BlockRef> place(std::span<const std::byte> block, const BlockPrint& print);
+  Status close_frame();
+  Status make_room(uint32_t frame_blocks, size_t recipe_bytes);
+  Status write_pack();
+  std::optional<Recipe> recipe_of(const Digest& digest) const;
+  void take_away(const PackId& id) const {
+    // Failing, it stays announced, and the next open() does it.
+    if (store.packs_->remove(id)) static_cast<void>(store.index_->forget_pack(id));
+  }
+
+  Store& store;
+  FrameEncoder encoder;
+  LiteralTable own;
+  std::unordered_map<Digest, Recipe, DigestHash> recipes;
+  std::optional<PackBuilder> pack;
+  std::vector<Index::AddedPack> written;
+  // The frame that grows.
+  FrameId frame = 0, next_id = 0, ids_end = 0;
+  std::vector<std::byte> frame_plain;
+  std::vector<BlockPrint> frame_prints;
+  bool committed = false;
+  bool failed = false;
+};
+
+Batch::Batch(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Batch::Batch(Batch&&) noexcept = default;
+Batch::~Batch() = default;
+
+Result<std::optional<Digest>> Batch::put(std::span<const std::byte> plain, const std::optional<Digest>& parent) {
+  if (plain.empty() || plain.size() % kBlockBytes != 0 || plain.size() > kMaxChunkBlocks * kBlockBytes)
+    return fail(ErrorKind::kInvalid, "a chunk of " + std::to_string(plain.size()) + " bytes; whole blocks of " +
+                                         std::to_string(kBlockBytes) + ", at most " + std::to_string(kMaxChunkBlocks));
+  if (state_->failed || state_->committed) return fail(ErrorKind::kConflict, "the batch has ended");
+  const std::vector<BlockFacts> facts = facts_of(plain);
+  if (std::all_of(facts.begin(), facts.end(), [](const BlockFacts& f) { return f.zero; })) return std::optional<Digest>();
+  Result<Digest> digest = state_->store_chunk(plain, facts, parent);
+  if (digest) return std::optional(*digest);
+  state_->failed = true;
+  return tl::unexpected<Error>(std::move(digest).error());
+}
+
+Status Batch::commit() {
+  State& s = *state_;
+  if (s.failed || s.committed) return fail(ErrorKind::kConflict, "the batch has ended");
+  s.failed = true;  // until it is not
+  TRY(s.close_frame());
+  if (s.pack && !s.pack->empty()) TRY(s.write_pack());
+  TRY(s.store.index_->add(s.written));
+  s.committed = true;
+  for (Index::AddedPack& pack : s.written)
+    for (size_t i = 0; i < pack.tail.frames.size(); i++)
+      s.store.literals_.add(pack.tail.frames[i].id, std::move(pack.tail.prints[i]), LiteralTable::Known::kSampled);
+  return {};
+}
+
+std::optional<Recipe> Batch::State::recipe_of(const Digest& digest) const {
+  const auto it = recipes.find(digest);
+  if (it != recipes.end()) return it->second;
+  Result<Recipe> recipe = store.index_->recipe(digest);
+  return recipe ? std::optional(*std::move(recipe)) : std::nullopt;  // only a hint
+}
+
+Result<Digest> Batch::State::store_chunk(std::span<const std::byte> plain, std::span<const BlockFacts> facts,
+                                         const std::optional<Digest>& parent) {
+  const Digest digest = sha256(plain);
+  if (recipes.contains(digest)) return digest;
+  TRY_ASSIGN(const bool known, store.index_->has_chunk(digest));
+  if (known) return digest;
+
+  const std::optional<Recipe> from = parent ? recipe_of(*parent) : std::nullopt;
+  const BatchLiterals literals(own, store.literals_);
+  const std::vector<std::optional<BlockRef>> matches =
+      match(facts, from ? &*from : nullptr, literals, {store.options_.max_frames_per_chunk});
+  Recipe recipe;
+  for (size_t i = 0; i < facts.size(); i++) {
+    Extent extent{.blocks = 1, .frame = std::nullopt, .first = 0};
+    if (!facts[i].zero) {
+      std::optional<BlockRef> ref = matches[i];
+      if (!ref) {
+        TRY_ASSIGN(ref, place(plain.subspan(i * kBlockBytes, kBlockBytes), facts[i].print));
+      }
+      extent.frame = ref->frame;
+      extent.first = ref->block;
+    }
+    recipe.append(extent);
+  }
+  TRY(make_room(kFrameBlocks, encode_recipe(recipe).size()));
+  pack->add_chunk(digest, recipe);
+  recipes.emplace(digest, std::move(recipe));
+  return digest;
+}
+
+Result<BlockRef> Batch::State::place(std::span<const std::byte> block, const BlockPrint& print) {
+  // Stored a moment ago, in this very chunk: a page of ones, say.
+  if (const std::optional<BlockRef> again = own.find(print); again && own.print_of(*again) == print) return *again;
+  if (frame_prints.empty()) {
+    if (next_id == ids_end) {
+      TRY_ASSIGN(next_id, store.index_->reserve_frame_ids(kFrameIdsAtOnce));
+      ids_end = next_id + kFrameIdsAtOnce;
+    }
+    frame = next_id++;
+  }
+  const BlockRef ref{frame, static_cast<uint32_t>(frame_prints.size())};
+  frame_plain.insert(frame_plain.end(), block.begin(), block.end());
+  frame_prints.push_back(print);
+  own.append(frame, print);
+  if (frame_prints.size() == kFrameBlocks) TRY(close_frame());
+  return ref;
+}
+
+Status Batch::State::close_frame() {
+  if (frame_prints.empty()) return {};
+  TRY(make_room(static_cast<uint32_t>(frame_prints.size()), 0));
+  pack->add_frame(frame, frame_plain, std::move(frame_prints), encoder);
+  frame_plain.clear();
+  frame_prints.clear();
+  return {};
+}
+
+Status Batch::State::make_room(uint32_t frame_blocks, size_t recipe_bytes) {
+  if (pack && pack->has_room_for(frame_blocks, recipe_bytes)) return {};
+  if (pack) TRY(write_pack());
+  TRY_ASSIGN(const PackId id, random_pack_id());
+  TRY_ASSIGN(pack, PackBuilder::create(id));
+  return {};
+}
+
+Status Batch::State::write_pack() {
+  const PackId id = pack->id();
+  TRY(store.index_->begin_pack(id));
+  const std::span<const std::byte> bytes = pack->finish();
+  const Status done = store.packs_->write(id, bytes);
+  if (!done) {
+    take_away(id);
+    return done;
+  }
+  written.push_back({id, bytes.size(), pack->tail()});
+  pack.reset();
+  return {};
+}
+
+Result<std::unique_ptr<Store>> Store::open(std::unique_ptr<PackStorage> packs, const std::string& index_path, Options options) {
+  TRY_ASSIGN(std::unique_ptr<Index> index, Index::open(index_path));
+  std::unique_ptr<Store> store(new Store(std::move(packs), std::move(index), options));
+  TRY(store->load());
+  return store;
+}
+
+Status Store::load() {
+  TRY_ASSIGN(const std::vector<PackId> unfinished, index_->unfinished_packs());
+  for (const PackId& id : unfinished) {
+    TRY(packs_->remove(id));
+    TRY(index_->forget_pack(id));
+  }
+  TRY_ASSIGN(const std::vector<Index::Pack> packs, index_->packs());
+  for (const Index::Pack& pack : packs) {
+    Result<PackTail> tail = read_pack_tail(*packs_, pack.id);
+    if (!tail) {
+      // What lies in it can be read as long as the frames are whole; nothing new shall refer to it.
+      log_warn("store: " + tail.error().to_string());
+      continue;
+    }
+    for (size_t i = 0; i < tail->frames.size(); i++)
+      literals_.add(tail->frames[i].id, std::move(tail->prints[i]), LiteralTable::Known::kSampled);
+  }
+  return {};
+}
+
+Batch Store::begin() { return Batch(std::make_unique<Batch::State>(*this)); }
+
+Result<std::vector<std::byte>> Store::get(const Digest& digest) const {
+  TRY_ASSIGN(const Recipe recipe, index_->recipe(digest));
+  std::vector<std::byte> out(recipe.blocks() * kBlockBytes);
+  TRY(assemble(recipe, 0, out));
+  if (sha256(out) != digest) return fail(ErrorKind::kCorrupt, "chunk " + digest.to_hex() + " does not have its digest");
+  return out;
+}
+
+Status Store::read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const {
+  TRY_ASSIGN(const Recipe recipe, index_->recipe(digest));
+  if (out.size() % kBlockBytes != 0 || !range_within(first_block, out.size() / kBlockBytes, recipe.blocks()))
+    return fail(ErrorKind::kInvalid, std::to_string(out.size()) + " bytes from block " + std::to_string(first_block) +
+                                         " of a chunk of " + std::to_string(recipe.blocks()) + " blocks");
+  return assemble(recipe, first_block, out);
+}
+
+// Each frame is read once, however often the recipe comes back to it.
+Status Store::assemble(const Recipe& recipe, uint32_t first_block, std::span<std::byte> out) const {
+  struct Piece {
+    uint32_t from, blocks;
+    size_t to;  // block of `out`
+  };
+  std::unordered_map<FrameId, std::vector<Piece>> pieces;
+  const uint32_t end_block = first_block + static_cast<uint32_t>(out.size() / kBlockBytes);
+  uint32_t at = 0;
+  for (const Extent& e : recipe.extents) {
+    const uint32_t begin = std::max(at, first_block), end = std::min(at + e.blocks, end_block);
+    if (begin < end) {
+      const size_t to = begin - first_block;
+      if (e.frame)
+        pieces[*e.frame].push_back({e.first + begin - at, end - begin, to});
+      else
+        std::ranges::fill(out.subspan(to * kBlockBytes, (end - begin) * kBlockBytes), std::byte{0});
+    }
+    at += e.blocks;
+  }
+  FrameDecoder decoder;
+  std::vector<std::byte> plain;
+  for (const auto& [id, parts] : pieces) {
+    TRY_ASSIGN(const FramePlace place, index_->frame(id));
+    plain.resize(place.entry.blocks * kBlockBytes);
+    TRY(read_frame(*packs_, place.pack, place.entry, decoder, plain));
+    for (const Piece& p : parts) {
+      if (!range_within(p.from, p.blocks, place.entry.blocks))
+        return fail(ErrorKind::kCorrupt, "a recipe uses blocks that frame " + std::to_string(id) + " does not have");
+      std::copy_n(plain.begin() + static_cast<std::ptrdiff_t>(p.from * kBlockBytes), p.blocks * kBlockBytes,
+                  out.begin() + static_cast<std::ptrdiff_t>(p.to * kBlockBytes));
+    }
+  }
+  return {};
+}
+
+}  // namespace ramet::chunk

@@ -1,0 +1,77 @@
+// chunk/store.h - immutable chunks, named by the digest of their plain bytes; one store is one dedup domain.
+//
+//   Batch b = store.begin();  b.put(bytes) ... b.put(bytes);  b.commit()
+//
+// Only commit() makes anything durable or visible to others. It ends the last pack, which is synced, and then adds all of them
+// to the index in one transaction. A pack is announced in the index before it is written: what a crash left, and nothing else,
+// the next open() takes away. Chunks of zeros have no name and are never stored. Not here: which chunks are needed (garbage
+// collection), what they mean. Thread: the store's methods from many threads; a batch is one thread's. Batches may run side by
+// side.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "chunk/index.h"
+#include "chunk/literal_table.h"
+#include "chunk/pack.h"
+#include "chunk/pack_storage.h"
+
+namespace ramet::chunk {
+
+class Store;
+
+// Takes away what it wrote unless it was committed. Must not outlive its store.
+class Batch {
+ public:
+  Batch(Batch&&) noexcept;
+  ~Batch();
+
+  // Requires: whole blocks, 1 to kMaxChunkBlocks. `parent`: a chunk that this one is probably a changed version of.
+  // nullopt: all zero.   Errors: kInvalid (size), kNoSpace, kNoMemory, kIo; the batch can only be dropped then.
+  Result<std::optional<Digest>> put(std::span<const std::byte> plain, const std::optional<Digest>& parent = std::nullopt);
+  // Errors: kNoSpace, kIo; nothing of the batch is there then.
+  Status commit();
+
+ private:
+  friend class Store;
+  struct State;
+  explicit Batch(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+class Store {
+ public:
+  struct Options {
+    uint32_t max_frames_per_chunk = kMaxChunkBlocks;  // foreign ones, see matcher.h
+  };
+  // `index_path` is a file that this store alone uses.   Errors: those of Index::open, and of reading the packs' tails.
+  static Result<std::unique_ptr<Store>> open(std::unique_ptr<PackStorage> packs, const std::string& index_path,
+                                             Options options);
+
+  Batch begin();
+  Result<bool> has(const Digest& digest) const { return index_->has_chunk(digest); }
+  // Checked against its name.   Errors: kNotFound, kCorrupt, kIo, kUnavailable.
+  Result<std::vector<std::byte>> get(const Digest& digest) const;
+  // Some blocks of it, each frame checked by its own digest; `out` is as long as they are.   Errors: kInvalid (range), as
+  // get().
+  Status read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const;
+  Result<Index::Totals> totals() const { return index_->totals(); }
+
+ private:
+  friend class Batch;
+  Store(std::unique_ptr<PackStorage> packs, std::unique_ptr<Index> index, Options options)
+      : options_(options), packs_(std::move(packs)), index_(std::move(index)) {}
+  Status load();
+  Status assemble(const Recipe& recipe, uint32_t first_block, std::span<std::byte> out) const;
+
+  const Options options_;
+  const std::unique_ptr<PackStorage> packs_;
+  const std::unique_ptr<Index> index_;
+  LiteralTable literals_;
+};
+
+}  // namespace ramet::chunk

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/child_process.h"
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/endian.h"
 #include "base/file.h"
 #include "base/mapped_region.h"
@@ -17,6 +18,22 @@
 
 namespace ramet {
 namespace {
+
+// The check value of the catalogue of CRCs, and that words and single bytes give the same.
+TEST(Crc32c, IsTheKnownOne) {
+  EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u);
+  EXPECT_EQ(crc32c("", 0), 0u);
+  std::string text(100, '\0');
+  for (size_t i = 0; i < text.size(); i++) text[i] = static_cast<char>(i * 37);
+  for (size_t length = 0; length < 90; length++) {
+    uint32_t bitwise = ~0u;
+    for (size_t i = 0; i < length; i++) {
+      bitwise ^= static_cast<unsigned char>(text[3 + i]);
+      for (int bit = 0; bit < 8; bit++) bitwise = bitwise >> 1 ^ (bitwise & 1 ? 0x82f63b78u : 0u);
+    }
+    EXPECT_EQ(crc32c(text.data() + 3, length), ~bitwise) << length;
+  }
+}
 
 TEST(Error, KindNamesAreReversible) {
   for (int k = 0; k <= static_cast<int>(ErrorKind::kInternal); k++)

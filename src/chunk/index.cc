@@ -181,6 +181,19 @@ Result<std::vector<Index::Pack>> Index::packs() const {
   }
 }
 
+Result<std::vector<Digest>> Index::chunks() const {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT digest FROM chunks"));
+  std::vector<Digest> out;
+  for (;;) {
+    TRY_ASSIGN(const bool row, query.step());
+    if (!row) return out;
+    Digest digest;
+    if (!take(query.blob_at(0), digest.bytes)) return corrupt("the name of a chunk cannot be");
+    out.push_back(digest);
+  }
+}
+
 Result<Index::Totals> Index::totals() const {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(

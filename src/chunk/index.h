@@ -51,6 +51,7 @@ class Index {
     uint64_t bytes = 0;
   };
   Result<std::vector<Pack>> packs() const;
+  Result<std::vector<Digest>> chunks() const;
   struct Totals {
     uint64_t packs = 0, pack_bytes = 0, frames = 0, frame_bytes = 0, chunks = 0;
   };

@@ -63,10 +63,11 @@ void PackBuilder::add_chunk(const Digest& digest, const Recipe& recipe) {
 
 std::span<const std::byte> PackBuilder::finish() {
   const std::string tail = encode_pack_tail(tail_);
-  const PackFooter footer{
+  PackFooter footer{
       .id = header_.id, .tail_offset = used_, .tail_bytes = tail.size(), .tail_crc = crc32c(tail.data(), tail.size())};
   std::memcpy(room_.data() + used_, tail.data(), tail.size());
   const size_t end = *align_up(used_ + tail.size() + kPackFooterBytes, kPackAlignment);  // what lies between is zero
+  footer.body_crc = crc32c(room_.data(), end - kPackFooterBytes);
   const auto bytes = encode_pack_footer(footer);
   std::copy(bytes.begin(), bytes.end(), room_.data() + end - bytes.size());
   used_ = end;

@@ -28,8 +28,8 @@ struct FooterBytes {
   le32 version, footer_bytes;
   PackId id;
   le64 tail_offset, tail_bytes;
-  le32 tail_crc;
-  std::array<std::byte, 8> reserved;
+  le32 tail_crc, body_crc;
+  std::array<std::byte, 4> reserved;
   le32 crc;
 };
 static_assert(sizeof(FooterBytes) == kPackFooterBytes);
@@ -109,6 +109,7 @@ std::array<std::byte, kPackFooterBytes> encode_pack_footer(const PackFooter& foo
                 .tail_offset = footer.tail_offset,
                 .tail_bytes = footer.tail_bytes,
                 .tail_crc = footer.tail_crc,
+                .body_crc = footer.body_crc,
                 .reserved = {},
                 .crc = {}};
   b.crc = crc32c(&b, sizeof b - sizeof b.crc);
@@ -120,7 +121,7 @@ Result<PackFooter> decode_pack_footer(std::span<const std::byte, kPackFooterByte
   std::memcpy(&b, bytes.data(), sizeof b);
   TRY(check_fixed(b, kFooterMagic, "footer"));
   if (b.footer_bytes != kPackFooterBytes) return corrupt("a footer of another length");
-  const PackFooter footer{b.id, b.tail_offset, b.tail_bytes, b.tail_crc};
+  const PackFooter footer{b.id, b.tail_offset, b.tail_bytes, b.tail_crc, b.body_crc};
   if (pack_bytes > kMaxPackBytes || pack_bytes < kPackHeaderBytes + kPackFooterBytes || footer.tail_offset < kPackHeaderBytes ||
       !range_within(footer.tail_offset, footer.tail_bytes, pack_bytes - kPackFooterBytes))
     return corrupt("the tail at " + std::to_string(footer.tail_offset) + ", " + std::to_string(footer.tail_bytes) +

@@ -47,6 +47,7 @@ struct PackFooter {
   uint64_t tail_offset = 0;
   uint64_t tail_bytes = 0;
   uint32_t tail_crc = 0;
+  uint32_t body_crc = 0;  // of all bytes before the footer
   friend bool operator==(const PackFooter&, const PackFooter&) = default;
 };
 

@@ -60,6 +60,9 @@ class Store {
   // get().
   Status read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const;
   Result<Index::Totals> totals() const { return index_->totals(); }
+  // For maintenance.
+  const Index& index() const { return *index_; }
+  const PackStorage& packs() const { return *packs_; }
 
  private:
   friend class Batch;

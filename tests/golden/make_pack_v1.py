@@ -45,8 +45,10 @@ CHUNK = hashlib.sha256(PLAIN + bytes(125 * 4096) + SAME[:4096]).digest()
 tail = varint(2) + frame(300, PLAIN, 0, PLAIN) + frame(5, RLE, 1, SAME) + varint(1) + CHUNK + varint(len(RECIPE)) + RECIPE
 header = with_crc(b"RMTPACKH" + struct.pack("<II", 1, 64) + ID + bytes(28))
 body = header + PLAIN + RLE
-footer = with_crc(b"RMTPACKF" + struct.pack("<II", 1, 64) + ID + struct.pack("<QQI", len(body), len(tail), crc32c(tail)) + bytes(8))
-padding = bytes(-(len(body) + len(tail) + len(footer)) % 4096)
+padding = bytes(-(len(body) + len(tail) + 64) % 4096)
+before = body + tail + padding
+sums = struct.pack("<QQII", len(body), len(tail), crc32c(tail), crc32c(before))
+footer = with_crc(b"RMTPACKF" + struct.pack("<II", 1, 64) + ID + sums + bytes(4))
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pack_v1.bin"), "wb") as out:
-    out.write(body + tail + padding + footer)
+    out.write(before + footer)

@@ -1,2 +1,3 @@
 ramet_fuzz(block_fuzz SRCS block_fuzz.cc LIBS ramet_block)
 ramet_fuzz(map_log_fuzz SRCS map_log_fuzz.cc LIBS ramet_image)
+ramet_fuzz(manifest_fuzz SRCS manifest_fuzz.cc LIBS ramet_image)

@@ -5,25 +5,11 @@
 #include <array>
 #include <compare>
 #include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
+
+#include "base/digest.h"
 
 namespace ramet::chunk {
-
-// Lower-case hexadecimal digits, two a byte.
-std::string to_hex(std::span<const std::byte> bytes);
-// False: not exactly the digits of out.size() bytes.
-bool from_hex(std::string_view hex, std::span<std::byte> out);
-
-struct Digest {
-  std::array<std::byte, 32> bytes{};
-  friend auto operator<=>(const Digest&, const Digest&) = default;
-  std::string to_hex() const { return chunk::to_hex(bytes); }
-  static std::optional<Digest> from_hex(std::string_view hex);
-};
 
 Digest sha256(std::span<const std::byte> data);
 
@@ -34,9 +20,5 @@ struct BlockPrint {
   friend auto operator<=>(const BlockPrint&, const BlockPrint&) = default;
 };
 BlockPrint print_of(std::span<const std::byte> block);
-
-struct DigestHash {
-  size_t operator()(const Digest& d) const;
-};
 
 }  // namespace ramet::chunk

@@ -1,0 +1,115 @@
+#include "commit/raw_image.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "base/file.h"
+
+namespace ramet::commit {
+namespace {
+
+using image::kBlockBytes;
+using image::kChunkBlocks;
+using image::kChunkBytes;
+
+// Where data begins at or after `offset`; nullopt: only a hole follows.
+Result<std::optional<uint64_t>> next_data(int file, uint64_t offset) {
+  const off_t at = ::lseek(file, static_cast<off_t>(offset), SEEK_DATA);
+  if (at >= 0) return std::optional(static_cast<uint64_t>(at));
+  if (errno == ENXIO) return std::optional<uint64_t>();
+  if (errno == EINVAL) return std::optional(offset);  // the file system does not know: everything is data
+  return fail_errno("look for data at " + std::to_string(offset));
+}
+
+bool is_zero(std::span<const std::byte> bytes) {
+  return bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
+// Runs of blocks that are not zero, each by one write.
+Status write_blocks(int file, uint64_t offset, std::span<const std::byte> chunk) {
+  for (size_t at = 0; at < chunk.size();) {
+    if (is_zero(chunk.subspan(at, kBlockBytes))) {
+      at += kBlockBytes;
+      continue;
+    }
+    size_t end = at + kBlockBytes;
+    while (end < chunk.size() && !is_zero(chunk.subspan(end, kBlockBytes))) end += kBlockBytes;
+    TRY(pwrite_all(file, chunk.subspan(at, end - at), offset + at));
+    at = end;
+  }
+  return {};
+}
+
+}  // namespace
+
+image::Manifest manifest_in(const chunk::Store& store, image::ManifestRoot root) {
+  return image::Manifest::of(std::move(root), [&store](const Digest& page) -> Result<std::string> {
+    TRY_ASSIGN(const std::vector<std::byte> bytes, store.get(page));
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+}
+
+Status seal_into(chunk::Batch& batch, image::Manifest& manifest) {
+  return manifest.seal([&](const std::string& page) -> Result<Digest> {
+    TRY_ASSIGN(const std::optional<Digest> name, batch.put(as_bytes(page)));
+    return name.value_or(image::kZeros);
+  });
+}
+
+Result<image::ManifestRoot> import_raw(int file, chunk::Store& store, image::Manifest* parent, const OnProgress& progress) {
+  TRY_ASSIGN(const uint64_t size, file_size(file));
+  TRY_ASSIGN(image::Manifest manifest, image::Manifest::empty(image::ImageKind::kDisk, (size + kBlockBytes - 1) / kBlockBytes));
+  const bool same_shape = parent && parent->root().kind == image::ImageKind::kDisk;
+  chunk::Batch batch = store.begin();
+  std::vector<std::byte> buffer(kChunkBytes);
+  for (uint64_t number = 0; number < manifest.chunks(); number++) {
+    TRY_ASSIGN(const std::optional<uint64_t> data, next_data(file, number * kChunkBytes));
+    if (!data) break;
+    number = std::max(number, *data / kChunkBytes);
+    const uint64_t offset = number * kChunkBytes, bytes = std::min<uint64_t>(kChunkBytes, size - offset);
+    const std::span<std::byte> chunk = std::span(buffer).first((bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes);
+    TRY(pread_exact(file, chunk.first(bytes), offset));
+    std::ranges::fill(chunk.subspan(bytes), std::byte{0});
+    std::optional<Digest> before;
+    if (same_shape && number < parent->chunks()) {
+      TRY_ASSIGN(const Digest in_parent, parent->chunk(number));
+      if (in_parent != image::kZeros) before = in_parent;
+    }
+    TRY_ASSIGN(const std::optional<Digest> name, batch.put(chunk, before));
+    TRY(manifest.set(number, name.value_or(image::kZeros)));
+    if (progress) progress({offset + bytes, size});
+  }
+  TRY(seal_into(batch, manifest));
+  TRY(batch.commit());
+  if (progress) progress({size, size});
+  return manifest.root();
+}
+
+Status export_raw(image::Manifest& manifest, const chunk::Store& store, int file, const OnProgress& progress) {
+  TRY_ASSIGN(const uint64_t before, file_size(file));
+  if (before != 0) return fail(ErrorKind::kInvalid, "the file to export to has " + std::to_string(before) + " bytes already");
+  const uint64_t size = manifest.root().blocks * kBlockBytes;
+  if (::ftruncate(file, static_cast<off_t>(size)) < 0)
+    return fail_errno("make the file " + std::to_string(size) + " bytes long");
+  const uint64_t chunk_bytes = uint64_t{image::chunk_blocks(manifest.root().kind)} * kBlockBytes;
+  for (uint64_t number = 0; number < manifest.chunks(); number++) {
+    TRY_ASSIGN(const Digest name, manifest.chunk(number));
+    if (name == image::kZeros) continue;
+    TRY_ASSIGN(const std::vector<std::byte> chunk, store.get(name));
+    const uint64_t offset = number * chunk_bytes;
+    if (chunk.size() != std::min(chunk_bytes, size - offset))
+      return fail(ErrorKind::kCorrupt,
+                  "chunk " + std::to_string(number) + " of the image has " + std::to_string(chunk.size()) + " bytes");
+    TRY(write_blocks(file, offset, chunk));
+    if (progress) progress({offset + chunk.size(), size});
+  }
+  if (progress) progress({size, size});
+  return {};
+}
+
+}  // namespace ramet::commit

@@ -200,11 +200,12 @@ Result<Index::Totals> Index::totals() const {
       SqlStatement query,
       db_.prepare(
           "SELECT (SELECT count(*) FROM packs), (SELECT coalesce(sum(bytes), 0) FROM packs), (SELECT count(*) FROM frames), "
-          "(SELECT coalesce(sum(stored), 0) FROM frames), (SELECT count(*) FROM chunks)"));
+          "(SELECT coalesce(sum(stored), 0) FROM frames), (SELECT coalesce(sum(blocks), 0) FROM frames), (SELECT count(*) FROM "
+          "chunks)"));
   TRY_ASSIGN(const bool row, query.step());
   (void)row;
   const auto at = [&](int column) { return static_cast<uint64_t>(query.int_at(column)); };
-  return Totals{at(0), at(1), at(2), at(3), at(4)};
+  return Totals{at(0), at(1), at(2), at(3), at(4), at(5)};
 }
 
 }  // namespace ramet::chunk

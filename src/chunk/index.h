@@ -53,7 +53,7 @@ class Index {
   Result<std::vector<Pack>> packs() const;
   Result<std::vector<Digest>> chunks() const;
   struct Totals {
-    uint64_t packs = 0, pack_bytes = 0, frames = 0, frame_bytes = 0, chunks = 0;
+    uint64_t packs = 0, pack_bytes = 0, frames = 0, frame_bytes = 0, literal_blocks = 0, chunks = 0;
   };
   Result<Totals> totals() const;
 

@@ -1,0 +1,107 @@
+"""ramet-store as its users meet it: images in and out, and a store that was damaged."""
+import json
+import os
+import pathlib
+import random
+import subprocess
+
+import pytest
+
+PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "bin" / "ramet-store"
+CORRUPT, NOT_FOUND, CONFLICT = "corrupt", "not found", "conflict"
+
+
+@pytest.fixture
+def store(tmp_path):
+    class Store:
+        directory = tmp_path / "store"
+
+        def run(self, *words, status=0):
+            command = [str(PROGRAM), "--store", str(self.directory), *map(str, words)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            assert (done.returncode == 0) == (status == 0), done.stdout + done.stderr
+            return done
+
+        def json(self, *words):
+            return json.loads(self.run("--json", *words).stdout)
+
+        def packs(self):
+            return sorted(self.directory.glob("packs/*.pack"))
+
+    return Store()
+
+
+def make_image(path, seed, mib=40):
+    noise = random.Random(seed)
+    with open(path, "wb") as out:
+        out.write(noise.randbytes(3 << 20))
+        out.seek(20 << 20)
+        out.write(noise.randbytes(100_000))
+        out.truncate(mib << 20)
+    return path
+
+
+def test_an_image_comes_out_as_it_went_in(store, tmp_path):
+    image = make_image(tmp_path / "a.raw", 1)
+    assert "40.0 MiB" in store.run("import", image, "a").stdout
+    store.run("export", "a", tmp_path / "b.raw")
+    assert (tmp_path / "b.raw").read_bytes() == image.read_bytes()
+    assert os.stat(tmp_path / "b.raw").st_blocks * 512 < 5 << 20
+    assert [row["name"] for row in store.json("ls")] == ["a"]
+    shown = store.json("show", "a")
+    assert shown["bytes"] == 40 << 20 and shown["nonzero_chunks"] == 2 and shown["nonzero_bytes"] == (3 << 20) + 25 * 4096
+
+
+def test_a_changed_image_costs_what_changed(store, tmp_path):
+    image = make_image(tmp_path / "a.raw", 1)
+    store.run("import", image, "a")
+    with open(image, "r+b") as file:
+        file.seek(1 << 20)
+        file.write(b"changed")
+    assert store.json("import", image, "b", "--parent", "a")["stored_bytes"] < 40_000
+    assert [row["chunk"] for row in store.json("diff", "a", "b")] == [0]
+    stats = store.json("stats")
+    assert stats["images"] == 2 and stats["literal_bytes"] < stats["logical_bytes"]
+
+
+def test_damage_is_named_and_ends_with_a_status(store, tmp_path):
+    store.run("import", make_image(tmp_path / "a.raw", 1), "a")
+    assert store.json("verify")["problems"] == []
+    pack = store.packs()[0]
+    data = bytearray(pack.read_bytes())
+    data[1000] ^= 1
+    pack.write_bytes(data)
+    done = store.run("verify", status=CORRUPT)
+    assert pack.stem in done.stdout
+    assert not store.run("export", "a", tmp_path / "b.raw", status=CORRUPT).stdout
+    assert not (tmp_path / "b.raw").exists()
+
+
+def test_the_index_comes_back(store, tmp_path):
+    image = make_image(tmp_path / "a.raw", 2)
+    store.run("import", image, "a")
+    for left in store.directory.glob("index.db*"):
+        left.unlink()
+    assert store.json("rebuild-index")["packs"] == 1
+    store.run("export", "a", tmp_path / "b.raw")
+    assert (tmp_path / "b.raw").read_bytes() == image.read_bytes()
+
+
+def test_mistakes_get_an_answer(store, tmp_path):
+    assert "no store" in store.run("ls", status=NOT_FOUND).stderr
+    assert not store.directory.exists()
+    image = make_image(tmp_path / "a.raw", 1)
+    store.run("import", image, "a")
+    assert "already" in store.run("import", image, "a", status=CONFLICT).stderr
+    assert "no image 'b'" in store.run("show", "b", status=NOT_FOUND).stderr
+    assert "letters" in store.run("import", image, "../b", status=2).stderr
+    (tmp_path / "there").write_text("mine")
+    store.run("export", "a", tmp_path / "there", status=CONFLICT)
+    assert (tmp_path / "there").read_text() == "mine"
+    assert "no-such-file" in store.run("import", tmp_path / "no-such-file", "c", status=NOT_FOUND).stderr
+
+
+def test_help_says_what_there_is():
+    text = subprocess.run([str(PROGRAM), "--help"], capture_output=True, text=True, check=True).stdout
+    for word in ("import", "export", "diff", "stats", "verify", "rebuild-index", "--json", "RAMET_STORE"):
+        assert word in text

@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <unordered_set>
 
 #include "base/file.h"
 #include "chunk/directory_storage.h"
@@ -191,6 +192,41 @@ Status diff_images(const Place& place, const std::string& a, const std::string& 
     std::printf("chunk %llu  %.12s  %.12s\n", static_cast<unsigned long long>(row.at("chunk").as_uint64()),
                 row.at("a").as_string().c_str(), row.at("b").as_string().c_str());
   std::printf("%zu of %llu chunks differ\n", rows.size(), static_cast<unsigned long long>(in_a.chunks()));
+  return {};
+}
+
+Status remove_image(const Place& place, const std::string& name) {
+  TRY_ASSIGN(Open o, open(place));
+  TRY(o.catalogue.remove(name));
+  if (place.json) print({{"name", name}});
+  return {};
+}
+
+Status collect_garbage(const Place& place) {
+  TRY_ASSIGN(Open o, open(place));
+  TRY_ASSIGN(const std::vector<std::string> names, o.catalogue.names());
+  std::unordered_set<Digest, DigestHash> live;
+  for (const std::string& name : names) {
+    // An image that cannot be read stops this: what it needs is not known, and nothing of it may be lost.
+    TRY_ASSIGN(image::ManifestRoot root, o.catalogue.get(name));
+    for (const Digest& page : root.pages)
+      if (page != image::kZeros) live.insert(page);
+    image::Manifest manifest = commit::manifest_in(*o.store, std::move(root));
+    for (uint64_t n = 0; n < manifest.chunks(); n++) {
+      TRY_ASSIGN(const Digest chunk, manifest.chunk(n));
+      if (chunk != image::kZeros) live.insert(chunk);
+    }
+  }
+  TRY_ASSIGN(const chunk::Store::Collected done, o.store->collect(live));
+  if (place.json)
+    print({{"chunks_removed", done.chunks_removed},
+           {"packs_removed", done.packs_removed},
+           {"packs_written", done.packs_written},
+           {"bytes_before", done.bytes_before},
+           {"bytes_after", done.bytes_after}});
+  else
+    std::printf("%llu chunks removed; %s now, %s before\n", static_cast<unsigned long long>(done.chunks_removed),
+                format_bytes(done.bytes_after).c_str(), format_bytes(done.bytes_before).c_str());
   return {};
 }
 

@@ -26,6 +26,8 @@ Status export_image(const Place& place, const std::string& name, const std::stri
 Status list_images(const Place& place);
 Status show_image(const Place& place, const std::string& name);
 Status diff_images(const Place& place, const std::string& a, const std::string& b);
+Status remove_image(const Place& place, const std::string& name);
+Status collect_garbage(const Place& place);
 Status show_stats(const Place& place);
 // False: problems were found, and printed.
 Result<bool> verify_store(const Place& place);

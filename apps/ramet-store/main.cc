@@ -66,6 +66,11 @@ int main(int argc, char** argv) {
   command->add_option("A", name, "an image")->required();
   command->add_option("B", other, "another of the same size")->required();
   command->callback([&] { status = end_with(diff_images(place, name, other)); });
+  command = app.add_subcommand("rm", "an image is forgotten; its space comes back at the next gc");
+  command->add_option("NAME", name, "the image")->required();
+  command->callback([&] { status = end_with(remove_image(place, name)); });
+  command = app.add_subcommand("gc", "gives back the space of what no image uses");
+  command->callback([&] { status = end_with(collect_garbage(place)); });
   command = app.add_subcommand("stats", "how much of what is in the store");
   command->callback([&] { status = end_with(show_stats(place)); });
   command = app.add_subcommand("verify", "reads everything and says what is not as it must be");

@@ -64,6 +64,21 @@ def test_a_changed_image_costs_what_changed(store, tmp_path):
     assert stats["images"] == 2 and stats["literal_bytes"] < stats["logical_bytes"]
 
 
+def test_the_space_of_a_removed_image_comes_back(store, tmp_path):
+    for seed in (1, 2):
+        store.run("import", make_image(tmp_path / f"{seed}.raw", seed), f"image{seed}")
+    before = store.json("stats")["stored_bytes"]
+    assert store.json("gc")["chunks_removed"] == 0
+    store.run("rm", "image1")
+    assert store.json("gc")["bytes_after"] < before * 0.55
+    store.run("export", "image2", tmp_path / "b.raw")
+    assert (tmp_path / "b.raw").read_bytes() == (tmp_path / "2.raw").read_bytes()
+    assert store.json("verify")["problems"] == []
+    store.run("rm", "image2")
+    store.run("gc")
+    assert store.packs() == []
+
+
 def test_damage_is_named_and_ends_with_a_status(store, tmp_path):
     store.run("import", make_image(tmp_path / "a.raw", 1), "a")
     assert store.json("verify")["problems"] == []
@@ -103,5 +118,5 @@ def test_mistakes_get_an_answer(store, tmp_path):
 
 def test_help_says_what_there_is():
     text = subprocess.run([str(PROGRAM), "--help"], capture_output=True, text=True, check=True).stdout
-    for word in ("import", "export", "diff", "stats", "verify", "rebuild-index", "--json", "RAMET_STORE"):
+    for word in ("import", "export", "diff", "stats", "verify", "rebuild-index", "rm", "gc", "--json", "RAMET_STORE"):
         assert word in text

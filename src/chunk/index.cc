@@ -16,7 +16,7 @@ constexpr const char* kTables = R"(
   CREATE TABLE IF NOT EXISTS frames(id INTEGER PRIMARY KEY, pack INTEGER NOT NULL REFERENCES packs(number), start INTEGER NOT NULL,
     stored INTEGER NOT NULL, blocks INTEGER NOT NULL, codec INTEGER NOT NULL, digest BLOB NOT NULL);
   CREATE INDEX IF NOT EXISTS frames_of_pack ON frames(pack);
-  CREATE TABLE IF NOT EXISTS chunks(digest BLOB PRIMARY KEY, recipe BLOB NOT NULL) WITHOUT ROWID;
+  CREATE TABLE IF NOT EXISTS chunks(digest BLOB PRIMARY KEY, recipe BLOB NOT NULL, pack INTEGER NOT NULL) WITHOUT ROWID;
 )";
 
 template <size_t N>
@@ -27,6 +27,25 @@ bool take(std::span<const std::byte> blob, std::array<std::byte, N>& out) {
 }
 
 tl::unexpected<Error> corrupt(const std::string& what) { return fail(ErrorKind::kCorrupt, "index: " + what); }
+
+constexpr const char* kFrameRows =
+    "SELECT packs.id, start, stored, blocks, codec, digest, frames.id FROM frames JOIN packs ON packs.number = frames.pack";
+
+Result<FramePlace> frame_of(const SqlStatement& row) {
+  const int64_t start = row.int_at(1), stored = row.int_at(2), blocks = row.int_at(3), codec = row.int_at(4);
+  FramePlace place;
+  place.entry.id = static_cast<FrameId>(row.int_at(6));
+  const bool sane = start >= 0 && start < static_cast<int64_t>(kMaxPackBytes) && stored > 0 &&
+                    stored <= static_cast<int64_t>(kMaxFrameBytes) && blocks > 0 && blocks <= kFrameBlocks &&
+                    (codec == 0 || codec == 1);
+  if (!sane || !take(row.blob_at(0), place.pack) || !take(row.blob_at(5), place.entry.digest.bytes))
+    return corrupt("the row of frame " + std::to_string(place.entry.id) + " cannot be");
+  place.entry.offset = static_cast<uint32_t>(start);
+  place.entry.stored_bytes = static_cast<uint32_t>(stored);
+  place.entry.blocks = static_cast<uint32_t>(blocks);
+  place.entry.codec = static_cast<FrameCodec>(codec);
+  return place;
+}
 
 }  // namespace
 
@@ -97,11 +116,28 @@ Result<std::vector<PackId>> Index::unfinished_packs() const {
 Status Index::add(std::span<const AddedPack> packs) {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlTransaction transaction, SqlTransaction::begin(db_));
-  for (const AddedPack& pack : packs) TRY(insert(pack));
+  for (const AddedPack& pack : packs) TRY(insert(pack, Known::kStays));
   return transaction.commit();
 }
 
-Status Index::insert(const AddedPack& pack) {
+Status Index::apply(const Collection& collection) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlTransaction transaction, SqlTransaction::begin(db_));
+  TRY_ASSIGN(SqlStatement dead, db_.prepare("DELETE FROM chunks WHERE digest = ?"));
+  for (const Digest& digest : collection.dead_chunks) TRY(dead.reset().bind(digest.bytes).run());
+  for (const AddedPack& pack : collection.added) TRY(insert(pack, Known::kIsReplaced));
+  TRY_ASSIGN(SqlStatement frames, db_.prepare("DELETE FROM frames WHERE pack = (SELECT number FROM packs WHERE id = ?)"));
+  TRY_ASSIGN(SqlStatement gone, db_.prepare("DELETE FROM packs WHERE id = ?"));
+  TRY_ASSIGN(SqlStatement unfinished, db_.prepare("INSERT INTO unfinished VALUES (?)"));
+  for (const PackId& id : collection.removed) {
+    TRY(frames.reset().bind(id).run());
+    TRY(gone.reset().bind(id).run());
+    TRY(unfinished.reset().bind(id).run());
+  }
+  return transaction.commit();
+}
+
+Status Index::insert(const AddedPack& pack, Known chunks) {
   TRY_ASSIGN(SqlStatement add_pack, db_.prepare("INSERT INTO packs(id, bytes) VALUES (?, ?)"));
   TRY(add_pack.bind(pack.id).bind(static_cast<int64_t>(pack.bytes)).run());
   TRY_ASSIGN(SqlStatement number_of, db_.prepare("SELECT number FROM packs WHERE id = ?"));
@@ -122,10 +158,11 @@ Status Index::insert(const AddedPack& pack) {
   TRY_ASSIGN(SqlStatement advance, db_.prepare("UPDATE meta SET value = max(value, ?) WHERE key = 'next_frame'"));
   TRY(advance.bind(static_cast<int64_t>(last + 1)).run());
 
-  TRY_ASSIGN(SqlStatement add_chunk, db_.prepare("INSERT OR IGNORE INTO chunks VALUES (?, ?)"));
+  TRY_ASSIGN(SqlStatement add_chunk, db_.prepare(chunks == Known::kStays ? "INSERT OR IGNORE INTO chunks VALUES (?, ?, ?)"
+                                                                         : "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)"));
   for (const PackChunk& chunk : pack.tail.chunks) {
     const std::string recipe = encode_recipe(chunk.recipe);
-    TRY(add_chunk.reset().bind(chunk.digest.bytes).bind(std::as_bytes(std::span(recipe))).run());
+    TRY(add_chunk.reset().bind(chunk.digest.bytes).bind(std::as_bytes(std::span(recipe))).bind(number).run());
   }
   return {};
 }
@@ -148,23 +185,36 @@ Result<Recipe> Index::recipe(const Digest& digest) const {
 
 Result<FramePlace> Index::frame(FrameId id) const {
   const std::lock_guard lock(mutex_);
-  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT packs.id, start, stored, blocks, codec, digest FROM frames JOIN packs ON "
-                                             "packs.number = frames.pack WHERE frames.id = ?"));
+  TRY_ASSIGN(SqlStatement query, db_.prepare(std::string(kFrameRows) + " WHERE frames.id = ?"));
   TRY_ASSIGN(const bool there, query.bind(static_cast<int64_t>(id)).step());
   if (!there) return fail(ErrorKind::kNotFound, "no frame " + std::to_string(id));
-  const int64_t start = query.int_at(1), stored = query.int_at(2), blocks = query.int_at(3), codec = query.int_at(4);
-  FramePlace place;
-  const bool sane = start >= 0 && start < static_cast<int64_t>(kMaxPackBytes) && stored > 0 &&
-                    stored <= static_cast<int64_t>(kMaxFrameBytes) && blocks > 0 && blocks <= kFrameBlocks &&
-                    (codec == 0 || codec == 1);
-  if (!sane || !take(query.blob_at(0), place.pack) || !take(query.blob_at(5), place.entry.digest.bytes))
-    return corrupt("the row of frame " + std::to_string(id) + " cannot be");
-  place.entry.id = id;
-  place.entry.offset = static_cast<uint32_t>(start);
-  place.entry.stored_bytes = static_cast<uint32_t>(stored);
-  place.entry.blocks = static_cast<uint32_t>(blocks);
-  place.entry.codec = static_cast<FrameCodec>(codec);
-  return place;
+  return frame_of(query);
+}
+
+Status Index::visit_frames(const std::function<void(const FramePlace&)>& visit) const {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement query, db_.prepare(kFrameRows));
+  for (;;) {
+    TRY_ASSIGN(const bool row, query.step());
+    if (!row) return {};
+    TRY_ASSIGN(const FramePlace place, frame_of(query));
+    visit(place);
+  }
+}
+
+Status Index::visit_chunks(const std::function<void(Chunk)>& visit) const {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT digest, recipe, id FROM chunks JOIN packs ON packs.number = chunks.pack"));
+  for (;;) {
+    TRY_ASSIGN(const bool row, query.step());
+    if (!row) return {};
+    Chunk chunk;
+    std::optional<Recipe> recipe = decode_recipe(query.blob_at(1));
+    if (!recipe || !take(query.blob_at(0), chunk.digest.bytes) || !take(query.blob_at(2), chunk.pack))
+      return corrupt("the row of a chunk cannot be");
+    chunk.recipe = *std::move(recipe);
+    visit(std::move(chunk));
+  }
 }
 
 Result<std::vector<Index::Pack>> Index::packs() const {

@@ -3,6 +3,7 @@
 // every method from many threads; one at a time inside.
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -40,6 +41,21 @@ class Index {
   };
   Status add(std::span<const AddedPack> packs);
 
+  // What a collection changes, together: all or none.
+  struct Collection {
+    std::vector<Digest> dead_chunks;
+    std::vector<AddedPack> added;  // their chunks are in place of those of the same name
+    std::vector<PackId> removed;   // unfinished from now on, and their frames unknown
+  };
+  Status apply(const Collection& collection);
+  struct Chunk {
+    Digest digest;
+    Recipe recipe;
+    PackId pack{};  // whose tail has it
+  };
+  Status visit_chunks(const std::function<void(Chunk)>& visit) const;
+  Status visit_frames(const std::function<void(const FramePlace&)>& visit) const;
+
   Result<bool> has_chunk(const Digest& digest) const;
   // Errors: kNotFound.
   Result<Recipe> recipe(const Digest& digest) const;
@@ -60,7 +76,8 @@ class Index {
  private:
   explicit Index(SqlDatabase db) : db_(std::move(db)) {}
   Status prepare_tables();
-  Status insert(const AddedPack& pack);
+  enum class Known { kStays, kIsReplaced };
+  Status insert(const AddedPack& pack, Known chunks);
 
   mutable std::mutex mutex_;  // guards all below
   mutable SqlDatabase db_;

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <unordered_map>
 
 #include "base/crc32c.h"
 #include "base/file.h"
@@ -53,20 +55,34 @@ class Verification {
   std::vector<std::byte> bytes_, plain_;
 };
 
+// A pack that outlived a collection may still describe chunks that died, or that were moved: by frames that are not there any
+// more. First all frames, then the records that can be carried out.
 Status build(const PackStorage& packs, const std::string& path, RebuildReport& report) {
   TRY_ASSIGN(const std::unique_ptr<Index> index, Index::open(path));
   TRY_ASSIGN(const std::vector<PackId> ids, packs.list());
+  std::vector<Index::AddedPack> found;
+  std::unordered_map<FrameId, uint32_t> blocks;
   for (const PackId& id : ids) {
     Result<PackTail> tail = read_pack_tail(packs, id);
     if (!tail) {
       report.left_out.push_back({"pack " + to_hex(id), tail.error()});
       continue;
     }
+    tail->prints.clear();
+    for (const FrameEntry& frame : tail->frames) blocks[frame.id] = frame.blocks;
     TRY_ASSIGN(const uint64_t bytes, packs.size_bytes(id));
-    const Index::AddedPack pack{id, bytes, *std::move(tail)};
-    TRY(index->add({&pack, 1}));
-    report.packs++;
+    found.push_back({id, bytes, *std::move(tail)});
   }
+  const auto can_be_carried_out = [&](const Recipe& recipe) {
+    return std::ranges::all_of(recipe.extents, [&](const Extent& e) {
+      const auto frame = e.frame ? blocks.find(*e.frame) : blocks.end();
+      return !e.frame || (frame != blocks.end() && e.first + e.blocks <= frame->second);
+    });
+  };
+  for (Index::AddedPack& pack : found)
+    std::erase_if(pack.tail.chunks, [&](const PackChunk& c) { return !can_be_carried_out(c.recipe); });
+  TRY(index->add(found));
+  report.packs = found.size();
   return {};
 }
 

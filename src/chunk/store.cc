@@ -1,5 +1,7 @@
 #include "chunk/store.h"
 
+#include "chunk/batch_state.h"
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -36,41 +38,6 @@ class BatchLiterals final : public Literals {
 };
 
 }  // namespace
-
-struct Batch::State {
-  explicit State(Store& s) : store(s) {}
-  ~State() {
-    if (committed) return;
-    for (const Index::AddedPack& one : written) take_away(one.id);
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-
-  Result<Digest> store_chunk(std::span<const std::byte> plain, std::span<const BlockFacts> facts,
-                             const std::optional<Digest>& parent);
-  Result<BlockRef> place(std::span<const std::byte> block, const BlockPrint& print);
-  Status close_frame();
-  Status make_room(uint32_t frame_blocks, size_t recipe_bytes);
-  Status write_pack();
-  std::optional<Recipe> recipe_of(const Digest& digest) const;
-  void take_away(const PackId& id) const {
-    // Failing, it stays announced, and the next open() does it.
-    if (store.packs_->remove(id)) static_cast<void>(store.index_->forget_pack(id));
-  }
-
-  Store& store;
-  FrameEncoder encoder;
-  LiteralTable own;
-  std::unordered_map<Digest, Recipe, DigestHash> recipes;
-  std::optional<PackBuilder> pack;
-  std::vector<Index::AddedPack> written;
-  // The frame that grows.
-  FrameId frame = 0, next_id = 0, ids_end = 0;
-  std::vector<std::byte> frame_plain;
-  std::vector<BlockPrint> frame_prints;
-  bool committed = false;
-  bool failed = false;
-};
 
 Batch::Batch(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Batch::Batch(Batch&&) noexcept = default;
@@ -216,22 +183,42 @@ Status Store::load() {
   return {};
 }
 
-Batch Store::begin() { return Batch(std::make_unique<Batch::State>(*this)); }
+Batch Store::begin() { return Batch(std::make_unique<Batch::State>(*this, std::shared_lock(in_use_))); }
+
+// A collection may move what a recipe names between looking it up and reading it: then the second look finds it.
+Status Store::assemble_chunk(const Digest& digest, const std::function<Result<std::span<std::byte>>(const Recipe&)>& place,
+                             uint32_t first_block) const {
+  for (int attempt = 1;; attempt++) {
+    TRY_ASSIGN(const Recipe recipe, index_->recipe(digest));
+    TRY_ASSIGN(const std::span<std::byte> out, place(recipe));
+    Status done = assemble(recipe, first_block, out);
+    if (done || done.error().kind() != ErrorKind::kNotFound || attempt == 3) return done;
+  }
+}
 
 Result<std::vector<std::byte>> Store::get(const Digest& digest) const {
-  TRY_ASSIGN(const Recipe recipe, index_->recipe(digest));
-  std::vector<std::byte> out(recipe.blocks() * kBlockBytes);
-  TRY(assemble(recipe, 0, out));
+  std::vector<std::byte> out;
+  TRY(assemble_chunk(
+      digest,
+      [&](const Recipe& recipe) -> Result<std::span<std::byte>> {
+        out.resize(recipe.blocks() * kBlockBytes);
+        return out;
+      },
+      0));
   if (sha256(out) != digest) return fail(ErrorKind::kCorrupt, "chunk " + digest.to_hex() + " does not have its digest");
   return out;
 }
 
 Status Store::read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const {
-  TRY_ASSIGN(const Recipe recipe, index_->recipe(digest));
-  if (out.size() % kBlockBytes != 0 || !range_within(first_block, out.size() / kBlockBytes, recipe.blocks()))
-    return fail(ErrorKind::kInvalid, std::to_string(out.size()) + " bytes from block " + std::to_string(first_block) +
-                                         " of a chunk of " + std::to_string(recipe.blocks()) + " blocks");
-  return assemble(recipe, first_block, out);
+  return assemble_chunk(
+      digest,
+      [&](const Recipe& recipe) -> Result<std::span<std::byte>> {
+        if (out.size() % kBlockBytes != 0 || !range_within(first_block, out.size() / kBlockBytes, recipe.blocks()))
+          return fail(ErrorKind::kInvalid, std::to_string(out.size()) + " bytes from block " + std::to_string(first_block) +
+                                               " of a chunk of " + std::to_string(recipe.blocks()) + " blocks");
+        return out;
+      },
+      first_block);
 }
 
 // Each frame is read once, however often the recipe comes back to it.

@@ -9,9 +9,12 @@
 // side.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <shared_mutex>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "base/result.h"
@@ -38,6 +41,7 @@ class Batch {
 
  private:
   friend class Store;
+  friend class Collection;
   struct State;
   explicit Batch(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
@@ -59,6 +63,15 @@ class Store {
   // Some blocks of it, each frame checked by its own digest; `out` is as long as they are.   Errors: kInvalid (range), as
   // get().
   Status read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const;
+
+  struct Collected {
+    uint64_t chunks_removed = 0, packs_removed = 0, packs_written = 0, bytes_before = 0, bytes_after = 0;
+  };
+  // Forgets all chunks but these, and gives their space back: packs less than two thirds alive are written anew, without what
+  // is dead. Afterwards the packs take at most 1.5 times what is alive in them, and what their last pages waste. Waits for open
+  // batches; new ones wait for it. Readers go on.   Errors: kCorrupt (what it has to move), kNoSpace, kIo; the store is as
+  // before then.
+  Result<Collected> collect(const std::unordered_set<Digest, DigestHash>& live);
   Result<Index::Totals> totals() const { return index_->totals(); }
   // For maintenance.
   const Index& index() const { return *index_; }
@@ -66,15 +79,19 @@ class Store {
 
  private:
   friend class Batch;
+  friend class Collection;
   Store(std::unique_ptr<PackStorage> packs, std::unique_ptr<Index> index, Options options)
       : options_(options), packs_(std::move(packs)), index_(std::move(index)) {}
   Status load();
   Status assemble(const Recipe& recipe, uint32_t first_block, std::span<std::byte> out) const;
+  Status assemble_chunk(const Digest& digest, const std::function<Result<std::span<std::byte>>(const Recipe&)>& place,
+                        uint32_t first_block) const;
 
   const Options options_;
   const std::unique_ptr<PackStorage> packs_;
   const std::unique_ptr<Index> index_;
   LiteralTable literals_;
+  std::shared_mutex in_use_;  // shared: by each open batch; alone: by a collection
 };
 
 }  // namespace ramet::chunk

@@ -1,6 +1,9 @@
 #include "commit/catalogue.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 
 #include "base/file.h"
@@ -50,6 +53,13 @@ Result<image::ManifestRoot> Catalogue::get(std::string_view name) const {
     return fail(ErrorKind::kNotFound, "no image '" + std::string(name) + "'");
   if (!bytes) return tl::unexpected<Error>(std::move(bytes).error());
   return image::decode_manifest_root(as_bytes(*bytes));
+}
+
+Status Catalogue::remove(std::string_view name) {
+  TRY(check_image_name(name));
+  if (::unlink(path_of(name).c_str()) == 0) return sync_directory(directory_);
+  if (errno == ENOENT) return fail(ErrorKind::kNotFound, "no image '" + std::string(name) + "'");
+  return fail_errno("remove image '" + std::string(name) + "'");
 }
 
 Result<std::vector<std::string>> Catalogue::names() const {

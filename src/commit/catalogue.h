@@ -23,6 +23,8 @@ class Catalogue {
   Status add(std::string_view name, const image::ManifestRoot& root);
   // Errors: kInvalid (name), kNotFound, kCorrupt, kUnsupported, kIo.
   Result<image::ManifestRoot> get(std::string_view name) const;
+  // Its chunks stay in the store until they are collected.   Errors: kInvalid (name), kNotFound, kIo.
+  Status remove(std::string_view name);
   // Sorted.   Errors: kIo.
   Result<std::vector<std::string>> names() const;
 

@@ -27,6 +27,15 @@ TEST_F(CatalogueTest, GivesBackWhatWasAdded) {
   EXPECT_EQ(catalogue_.get("b").error().kind(), ErrorKind::kNotFound);
 }
 
+TEST_F(CatalogueTest, WhatWasRemovedIsGone) {
+  ASSERT_TRUE(catalogue_.add("a", root_));
+  EXPECT_TRUE(catalogue_.remove("a"));
+  EXPECT_EQ(catalogue_.get("a").error().kind(), ErrorKind::kNotFound);
+  EXPECT_EQ(catalogue_.remove("a").error().kind(), ErrorKind::kNotFound);
+  EXPECT_EQ(catalogue_.remove("../a").error().kind(), ErrorKind::kInvalid);
+  EXPECT_TRUE(catalogue_.names()->empty());
+}
+
 TEST_F(CatalogueTest, NamesCannotLeaveTheDirectory) {
   for (const char* bad : {"", ".", "..", "../a", "a/b", ".hidden", "-x", "a b", "ä"}) {
     EXPECT_EQ(catalogue_.add(bad, root_).error().kind(), ErrorKind::kInvalid) << bad;

@@ -1,0 +1,51 @@
+// chunk/batch_state.h - the inside of a batch: frames and packs that grow. Also how a collection writes what it moves.
+// Not for users of the folder: store.h is. Thread: one.
+#pragma once
+
+#include <optional>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "chunk/store.h"
+
+namespace ramet::chunk {
+
+struct Batch::State {
+  // A collection waits for batches, and they for it.
+  explicit State(Store& s, std::shared_lock<std::shared_mutex> in_use = {}) : store(s), in_use_lock(std::move(in_use)) {}
+  ~State() {
+    if (committed) return;
+    for (const Index::AddedPack& one : written) take_away(one.id);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  Result<Digest> store_chunk(std::span<const std::byte> plain, std::span<const BlockFacts> facts,
+                             const std::optional<Digest>& parent);
+  Result<BlockRef> place(std::span<const std::byte> block, const BlockPrint& print);
+  Status close_frame();
+  Status make_room(uint32_t frame_blocks, size_t recipe_bytes);
+  Status write_pack();
+  std::optional<Recipe> recipe_of(const Digest& digest) const;
+  void take_away(const PackId& id) const {
+    // Failing, it stays announced, and the next open() does it.
+    if (store.packs_->remove(id)) static_cast<void>(store.index_->forget_pack(id));
+  }
+
+  Store& store;
+  const std::shared_lock<std::shared_mutex> in_use_lock;
+  FrameEncoder encoder;
+  LiteralTable own;
+  std::unordered_map<Digest, Recipe, DigestHash> recipes;
+  std::optional<PackBuilder> pack;
+  std::vector<Index::AddedPack> written;
+  // The frame that grows.
+  FrameId frame = 0, next_id = 0, ids_end = 0;
+  std::vector<std::byte> frame_plain;
+  std::vector<BlockPrint> frame_prints;
+  bool committed = false;
+  bool failed = false;
+};
+
+}  // namespace ramet::chunk

@@ -1,0 +1,197 @@
+// What is collected is gone, what is not is there, also for those who read meanwhile and for an index made again from what is
+// left.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "chunk/directory_storage.h"
+#include "chunk/maintenance.h"
+#include "chunk/store.h"
+#include "chunk/testing/temporary_directory.h"
+
+namespace ramet::chunk {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Live = std::unordered_set<Digest, DigestHash>;
+
+void set_block(Bytes& chunk, size_t block, uint64_t content) {
+  std::mt19937_64 random(content);
+  for (size_t i = 0; i < kBlockBytes / 8; i++) {
+    const uint64_t word = random();
+    std::copy_n(reinterpret_cast<const std::byte*>(&word), 8,
+                chunk.begin() + static_cast<std::ptrdiff_t>(block * kBlockBytes + 8 * i));
+  }
+}
+Bytes blocks(uint64_t first, size_t count) {
+  Bytes out(count * kBlockBytes);
+  for (size_t i = 0; i < count; i++) set_block(out, i, first + i);
+  return out;
+}
+
+class CollectTest : public ::testing::Test {
+ protected:
+  void SetUp() override { reopen(); }
+  void reopen() {
+    store_.reset();
+    store_ = Store::open(DirectoryStorage::open(packs_path()).value(), index_path(), {}).value();
+  }
+  void rebuild() {
+    store_.reset();
+    std::filesystem::remove(index_path());
+    EXPECT_TRUE(rebuild_index(*DirectoryStorage::open(packs_path()).value(), index_path()).value().left_out.empty());
+    reopen();
+  }
+  Digest put(const Bytes& chunk, const std::optional<Digest>& parent = std::nullopt) {
+    Batch batch = store_->begin();
+    const Digest digest = batch.put(chunk, parent).value().value();
+    EXPECT_TRUE(batch.commit());
+    return digest;
+  }
+  uint64_t stored_bytes() const { return store_->totals()->pack_bytes; }
+  size_t pack_files() const {
+    size_t n = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(packs_path())) n += entry.path().extension() == ".pack";
+    return n;
+  }
+  std::string packs_path() const { return directory_.path + "/packs"; }
+  std::string index_path() const { return directory_.path + "/index.db"; }
+
+  testing::TemporaryDirectory directory_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(CollectTest, NothingAliveLeavesNothing) {
+  for (uint64_t i = 0; i < 3; i++) put(blocks(i * 100, 50));
+  const Store::Collected done = store_->collect({}).value();
+  EXPECT_EQ(done.chunks_removed, 3u);
+  EXPECT_EQ(done.bytes_after, 0u);
+  EXPECT_EQ(pack_files(), 0u);
+  put(blocks(0, 50));  // stored again, not referred to
+  EXPECT_EQ(store_->get(sha256(blocks(0, 50))).value(), blocks(0, 50));
+}
+
+TEST_F(CollectTest, EverythingAliveIsLeftAlone) {
+  Live live;
+  for (uint64_t i = 0; i < 3; i++) live.insert(put(blocks(i * 100, 50)));
+  const uint64_t before = stored_bytes();
+  const Store::Collected done = store_->collect(live).value();
+  EXPECT_EQ(done.packs_removed + done.packs_written + done.chunks_removed, 0u);
+  EXPECT_EQ(stored_bytes(), before);
+}
+
+// The parent dies, but half of its blocks live on in its child.
+TEST_F(CollectTest, BlocksLiveOnInTheChunksThatUseThem) {
+  const Digest parent = put(blocks(0, 400));
+  Bytes changed = blocks(0, 400);
+  for (size_t i = 100; i < 350; i++) set_block(changed, i, 9000);
+  const Digest child = put(changed, parent);
+  ASSERT_TRUE(store_->collect({child}));
+  EXPECT_EQ(store_->get(child).value(), changed);
+  EXPECT_EQ(store_->get(parent).error().kind(), ErrorKind::kNotFound);
+  EXPECT_LE(stored_bytes(), 151 * kBlockBytes * 11 / 10);
+  EXPECT_TRUE(verify(*store_)->problems.empty());
+  rebuild();
+  EXPECT_EQ(store_->get(child).value(), changed);
+  EXPECT_TRUE(verify(*store_)->problems.empty());
+}
+
+TEST_F(CollectTest, SmallPacksBecomeOne) {
+  Live live;
+  for (uint64_t i = 0; i < 40; i++) live.insert(put(blocks(i, 1)));
+  EXPECT_EQ(pack_files(), 40u);
+  ASSERT_TRUE(store_->collect(live));
+  EXPECT_EQ(pack_files(), 1u);
+  EXPECT_LE(stored_bytes(), 42 * kBlockBytes * 11 / 10);
+  for (uint64_t i = 0; i < 40; i++) EXPECT_EQ(store_->get(sha256(blocks(i, 1))).value(), blocks(i, 1));
+  EXPECT_EQ(store_->collect(live)->packs_written, 0u);  // and stay it
+}
+
+// Snapshots of one disk, rewritten here and there, the last ten of them kept: the history does not add up.
+TEST_F(CollectTest, StoredBytesStayWithinOneAndAHalfTimesTheLiveOnes) {
+  constexpr size_t kBlocks = 256, kKept = 10;
+  std::mt19937 random(3);
+  Bytes disk = blocks(0, kBlocks);
+  std::vector<std::pair<Digest, Bytes>> snapshots;
+  for (uint64_t round = 0; round < 300; round++) {
+    for (int i = 0; i < 12; i++) set_block(disk, random() % kBlocks, random());
+    snapshots.emplace_back(put(disk, snapshots.empty() ? std::nullopt : std::optional(snapshots.back().first)), disk);
+    if (snapshots.size() > kKept) snapshots.erase(snapshots.begin());
+    if (round % 7 != 6) continue;
+    Live live;
+    std::unordered_set<std::string> unique;
+    for (const auto& [digest, bytes] : snapshots) {
+      live.insert(digest);
+      for (size_t b = 0; b < kBlocks; b++)
+        unique.insert(to_hex(print_of(std::span(bytes).subspan(b * kBlockBytes, kBlockBytes)).bytes));
+    }
+    ASSERT_TRUE(store_->collect(live));
+    ASSERT_LE(stored_bytes(), unique.size() * kBlockBytes * 3 / 2) << "round " << round;
+    for (const auto& [digest, bytes] : snapshots) ASSERT_EQ(store_->get(digest).value(), bytes) << "round " << round;
+  }
+  rebuild();
+  for (const auto& [digest, bytes] : snapshots) ASSERT_EQ(store_->get(digest).value(), bytes);
+  EXPECT_TRUE(verify(*store_)->problems.empty());
+}
+
+TEST_F(CollectTest, ReadersAndWritersGoOnMeanwhile) {
+  std::vector<Digest> kept;
+  for (uint64_t i = 0; i < 10; i++) kept.push_back(put(blocks(i * 20, 40)));
+  std::atomic<bool> over = false;
+  std::atomic<uint64_t> reads = 0;
+  std::thread reader([&] {
+    for (uint64_t i = 0; !over; i++, reads++) {
+      const Result<Bytes> got = store_->get(kept[i % kept.size()]);
+      ASSERT_TRUE(got) << got.error().to_string();
+      ASSERT_EQ(*got, blocks(i % kept.size() * 20, 40));
+    }
+  });
+  std::thread writer([&] {
+    for (uint64_t i = 0; !over; i++) put(blocks(5000 + i * 7, 10));  // dies at the next collection
+  });
+  for (int round = 0; round < 30; round++) {
+    ASSERT_TRUE(store_->collect({kept.begin(), kept.end()}));
+    ::usleep(5000);
+  }
+  over = true;
+  reader.join();
+  writer.join();
+  EXPECT_GT(reads, 10u);
+  EXPECT_TRUE(verify(*store_)->problems.empty());
+}
+
+TEST_F(CollectTest, KilledAtAnyMomentItLosesNothingThatIsAlive) {
+  std::vector<Digest> kept;
+  for (uint64_t i = 0; i < 6; i++) kept.push_back(put(blocks(i * 30, 60)));
+  store_.reset();
+  for (int round = 0; round < 15; round++) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      reopen();
+      for (uint64_t i = 0;; i++) {
+        put(blocks(7000 + i * 3, 20));
+        if (!store_->collect({kept.begin(), kept.end()})) ::_exit(1);
+      }
+    }
+    ::usleep(static_cast<useconds_t>(30'000 + 9'000 * round));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the collection failed";
+    reopen();
+    for (uint64_t i = 0; i < 6; i++) ASSERT_EQ(store_->get(kept[i]).value(), blocks(i * 30, 60)) << "round " << round;
+    ASSERT_TRUE(verify(*store_)->problems.empty());
+    ASSERT_EQ(pack_files(), store_->totals()->packs);
+    store_.reset();
+  }
+}
+
+}  // namespace
+}  // namespace ramet::chunk

@@ -34,7 +34,7 @@ struct Batch::State {
   }
 
   Store& store;
-  const std::shared_lock<std::shared_mutex> in_use_lock;
+  std::shared_lock<std::shared_mutex> in_use_lock;  // until it is committed or dropped
   FrameEncoder encoder;
   LiteralTable own;
   std::unordered_map<Digest, Recipe, DigestHash> recipes;

@@ -102,6 +102,24 @@ TEST_F(CollectTest, BlocksLiveOnInTheChunksThatUseThem) {
   EXPECT_TRUE(verify(*store_)->problems.empty());
 }
 
+// A chunk of blocks that were all known: only its record lies in the pack that is emptied.
+TEST_F(CollectTest, RecordsAreMovedToo) {
+  const Digest known = put(blocks(0, 100));
+  Bytes turned(100 * kBlockBytes);
+  for (size_t i = 0; i < 100; i++) set_block(turned, i, (i + 50) % 100);
+  Batch batch = store_->begin();
+  ASSERT_TRUE(batch.put(blocks(5000, 100)));
+  const Digest digest = batch.put(turned).value().value();
+  ASSERT_TRUE(batch.commit());
+  EXPECT_EQ(store_->collect({known, digest})->packs_removed, 1u);
+  EXPECT_EQ(store_->get(digest).value(), turned);
+  rebuild();
+  EXPECT_EQ(store_->get(digest).value(), turned);
+  ASSERT_TRUE(store_->collect({digest}));
+  EXPECT_EQ(store_->get(digest).value(), turned);
+  EXPECT_EQ(store_->totals()->chunks, 1u);
+}
+
 TEST_F(CollectTest, SmallPacksBecomeOne) {
   Live live;
   for (uint64_t i = 0; i < 40; i++) live.insert(put(blocks(i, 1)));

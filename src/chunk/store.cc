@@ -67,6 +67,7 @@ Status Batch::commit() {
   for (Index::AddedPack& pack : s.written)
     for (size_t i = 0; i < pack.tail.frames.size(); i++)
       s.store.literals_.add(pack.tail.frames[i].id, std::move(pack.tail.prints[i]), LiteralTable::Known::kSampled);
+  if (s.in_use_lock.owns_lock()) s.in_use_lock.unlock();
   return {};
 }
 

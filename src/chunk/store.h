@@ -68,9 +68,9 @@ class Store {
     uint64_t chunks_removed = 0, packs_removed = 0, packs_written = 0, bytes_before = 0, bytes_after = 0;
   };
   // Forgets all chunks but these, and gives their space back: packs less than two thirds alive are written anew, without what
-  // is dead. Afterwards the packs take at most 1.5 times what is alive in them, and what their last pages waste. Waits for open
-  // batches; new ones wait for it. Readers go on.   Errors: kCorrupt (what it has to move), kNoSpace, kIo; the store is as
-  // before then.
+  // is dead. Afterwards the packs take at most 1.5 times what is alive in them, and what their last pages waste. Waits for
+  // batches that are neither committed nor dropped; new ones wait for it. Readers go on.   Errors: kCorrupt (what it has to
+  // move), kNoSpace, kIo; the store is as before then.
   Result<Collected> collect(const std::unordered_set<Digest, DigestHash>& live);
   Result<Index::Totals> totals() const { return index_->totals(); }
   // For maintenance.

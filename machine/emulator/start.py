@@ -16,11 +16,13 @@ from . import image, qemu, shell, state, tsc
 STATE_DISK_BYTES = 32 << 30
 START_SECONDS = 180
 STOP_SECONDS = 30
-STALLED_CPU = "machine: a CPU gets no timer interrupts"  # said by machine/rootfs/sbin/rc before it ends
+KERNEL_SECONDS = 60  # until machine/rootfs/sbin/rc speaks, which takes about 3
+RC_SPEAKS = "machine: "  # how everything begins that rc says
+STALLED_CPU = "machine: a CPU gets no timer interrupts"  # said by rc before it ends
 
 
 class StalledCpu(BuildError):
-    """The emulated host ended itself, because it would hang sooner or later. A next boot is most likely sound."""
+    """The emulated host hangs in its kernel, or ended itself because it would sooner or later. A next boot is most likely sound."""
 
 
 def probe_kvm(vmm):
@@ -110,7 +112,7 @@ def _start_emulated(machine, say, bare):
         except StalledCpu:
             if boots_left == 0:
                 raise
-            say("a CPU of the emulated host gets no timer interrupts (a fault of the emulator): booting it again")
+            say("the emulated host hangs, or a CPU of it gets no timer interrupts (a fault of the emulator): booting it again")
 
 
 def _boot(machine, say, bare, memory_mib, cpus):
@@ -170,26 +172,32 @@ def _wait_for_api(machine, document):
 
 
 def _wait(machine, document, ready, complaint):
-    """Waits for `ready`; if the machine dies or takes too long it is stopped, and the end of its logs told."""
-    end = time.monotonic() + START_SECONDS
+    """Waits for `ready`; if the machine dies, hangs or takes too long it is stopped, and the end of its logs told."""
+    begin = time.monotonic()
     problem = f"{complaint} after {START_SECONDS} s"
-    while time.monotonic() < end:
+    stalled = False
+    while time.monotonic() < begin + START_SECONDS:
         if state.start_time(document["pid"]) != document["start_time"]:
             problem = "it ended while starting"
             break
         if ready():
             return
+        if document["kind"] == "emulated" and time.monotonic() > begin + KERNEL_SECONDS and not _says(machine, RC_SPEAKS):
+            problem = f"its kernel does not get to user space in {KERNEL_SECONDS} s"
+            stalled = True
+            break
         time.sleep(0.3)
     if state.signal_process(document, signal.SIGTERM) and not state.wait_gone(document, 10):
         state.signal_process(document, signal.SIGKILL)
         state.wait_gone(document, 10)
     machine.forget()
-    raise (StalledCpu if _says_stalled(machine) else BuildError)("\n".join([f"the machine did not come up: {problem}", *_log_tails(machine)]))
+    stalled = stalled or _says(machine, STALLED_CPU)
+    raise (StalledCpu if stalled else BuildError)("\n".join([f"the machine did not come up: {problem}", *_log_tails(machine)]))
 
 
-def _says_stalled(machine):
+def _says(machine, words):
     console = machine.path("console.log")  # of an emulated host only
-    return console.exists() and STALLED_CPU in console.read_text(errors="replace")
+    return console.exists() and words in console.read_text(errors="replace")
 
 
 def _log_tails(machine):

@@ -111,7 +111,35 @@ def test_tsc_rate_is_stable_and_plausible():
 def test_a_machine_that_ends_while_starting_is_an_error_that_says_so(machine, console, error):
     if console:
         machine.path("console.log").write_text(f"{console}\n")
-    gone = {"pid": os.getpid(), "start_time": -1}
+    gone = {"pid": os.getpid(), "start_time": -1, "kind": "emulated"}
     with pytest.raises(BuildError, match="ended while starting") as raised:
         start._wait(machine, gone, lambda: False, "it does not answer")
     assert raised.type is error
+
+
+@pytest.mark.parametrize("console, error", [("", start.StalledCpu), ("machine: the kernel is up\n", BuildError)])
+def test_a_kernel_that_hangs_is_booted_again_and_a_slow_daemon_is_not(machine, monkeypatch, console, error):
+    monkeypatch.setattr(start, "KERNEL_SECONDS", 0.2)
+    monkeypatch.setattr(start, "START_SECONDS", 1)
+    machine.path("console.log").write_text(console)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        document = {"pid": process.pid, "start_time": state.start_time(process.pid), "kind": "emulated"}
+        with pytest.raises(BuildError) as raised:
+            start._wait(machine, document, lambda: False, "it does not answer")
+    assert raised.type is error
+
+
+def test_the_machine_is_booted_again_twice(machine, monkeypatch):
+    boots, said = [], []
+
+    def boot(*_):
+        boots.append(1)
+        raise start.StalledCpu("hangs")
+
+    for name in ("own_programs", "write_images", "_make_state_disk"):
+        monkeypatch.setattr(start, name, lambda *_: None)
+    monkeypatch.setattr(start.shell, "make_keys", lambda _: {})
+    monkeypatch.setattr(start, "_boot", boot)
+    with pytest.raises(start.StalledCpu):
+        start._start_emulated(machine, said.append, False)
+    assert len(boots) == 3 and len(said) == 2

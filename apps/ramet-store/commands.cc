@@ -13,6 +13,7 @@
 #include "chunk/maintenance.h"
 #include "cli/terminal.h"
 #include "cli/text.h"
+#include "commit/catalogue.h"
 #include "commit/raw_image.h"
 
 namespace ramet::store_tool {

@@ -2,12 +2,9 @@
 // Thread: one.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "base/result.h"
-#include "chunk/store.h"
-#include "commit/catalogue.h"
 
 namespace ramet::store_tool {
 

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "base/result.h"
 
@@ -33,6 +34,18 @@ class SqlStatement {
 
   // True: a row is there.   Errors: kNoSpace (disk full), kCorrupt, kIo, kConflict (constraint).
   Result<bool> step();
+  // Calls `row` for each row that is left; it may answer a Status, whose first error ends it.
+  template <class F>
+  Status each(F&& row) {
+    for (;;) {
+      TRY_ASSIGN(const bool there, step());
+      if (!there) return {};
+      if constexpr (std::is_void_v<decltype(row())>)
+        row();
+      else
+        TRY(row());
+    }
+  }
   // For statements without rows.
   Status run();
 

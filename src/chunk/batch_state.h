@@ -27,6 +27,7 @@ struct Batch::State {
   Status close_frame();
   Status make_room(uint32_t frame_blocks, size_t recipe_bytes);
   Status write_pack();
+  Status write_rest();
   std::optional<Recipe> recipe_of(const Digest& digest) const;
   void take_away(const PackId& id) const {
     // Failing, it stays announced, and the next open() does it.

@@ -11,7 +11,6 @@
 #include <set>
 #include <unordered_map>
 
-#include "base/log.h"
 #include "chunk/batch_state.h"
 #include "chunk/store.h"
 
@@ -37,8 +36,7 @@ class Collection {
     Batch::State writer(store_);
     TRY(move_blocks(writer));
     TRY(move_records(writer));
-    TRY(writer.close_frame());
-    if (writer.pack && !writer.pack->empty()) TRY(writer.write_pack());
+    TRY(writer.write_rest());
     Index::Collection change{.dead_chunks = dead_, .added = writer.written, .removed = {emptied_.begin(), emptied_.end()}};
     TRY(store_.index_->apply(change));
     writer.committed = true;
@@ -142,9 +140,7 @@ class Collection {
   void take_over(Batch::State& writer) {
     for (const PackId& id : emptied_)
       for (const FramePlace& place : frames_[id]) store_.literals_.remove(place.entry.id);
-    for (Index::AddedPack& pack : writer.written)
-      for (size_t i = 0; i < pack.tail.frames.size(); i++)
-        store_.literals_.add(pack.tail.frames[i].id, pack.tail.prints[i], LiteralTable::Known::kSampled);
+    for (Index::AddedPack& pack : writer.written) store_.literals_.add(std::move(pack.tail));
     for (const PackId& id : emptied_) writer.take_away(id);
   }
 

@@ -10,61 +10,25 @@
 #include <random>
 #include <thread>
 
-#include "chunk/directory_storage.h"
 #include "chunk/maintenance.h"
-#include "chunk/store.h"
-#include "chunk/testing/temporary_directory.h"
+#include "chunk/testing/store_fixture.h"
 
 namespace ramet::chunk {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using testing::blocks;
+using testing::Bytes;
+using testing::set_block;
 using Live = std::unordered_set<Digest, DigestHash>;
 
-void set_block(Bytes& chunk, size_t block, uint64_t content) {
-  std::mt19937_64 random(content);
-  for (size_t i = 0; i < kBlockBytes / 8; i++) {
-    const uint64_t word = random();
-    std::copy_n(reinterpret_cast<const std::byte*>(&word), 8,
-                chunk.begin() + static_cast<std::ptrdiff_t>(block * kBlockBytes + 8 * i));
-  }
-}
-Bytes blocks(uint64_t first, size_t count) {
-  Bytes out(count * kBlockBytes);
-  for (size_t i = 0; i < count; i++) set_block(out, i, first + i);
-  return out;
-}
-
-class CollectTest : public ::testing::Test {
+class CollectTest : public testing::StoreFixture {
  protected:
-  void SetUp() override { reopen(); }
-  void reopen() {
-    store_.reset();
-    store_ = Store::open(DirectoryStorage::open(packs_path()).value(), index_path(), {}).value();
-  }
   void rebuild() {
     store_.reset();
     std::filesystem::remove(index_path());
     EXPECT_TRUE(rebuild_index(*DirectoryStorage::open(packs_path()).value(), index_path()).value().left_out.empty());
     reopen();
   }
-  Digest put(const Bytes& chunk, const std::optional<Digest>& parent = std::nullopt) {
-    Batch batch = store_->begin();
-    const Digest digest = batch.put(chunk, parent).value().value();
-    EXPECT_TRUE(batch.commit());
-    return digest;
-  }
-  uint64_t stored_bytes() const { return store_->totals()->pack_bytes; }
-  size_t pack_files() const {
-    size_t n = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(packs_path())) n += entry.path().extension() == ".pack";
-    return n;
-  }
-  std::string packs_path() const { return directory_.path + "/packs"; }
-  std::string index_path() const { return directory_.path + "/index.db"; }
-
-  testing::TemporaryDirectory directory_;
-  std::unique_ptr<Store> store_;
 };
 
 TEST_F(CollectTest, NothingAliveLeavesNothing) {

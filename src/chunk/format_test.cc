@@ -3,22 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
 
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "chunk/pack_format.h"
+#include "chunk/testing/contents.h"
 #include "chunk/varint.h"
 
 namespace ramet::chunk {
 namespace {
 
-std::vector<std::byte> noise(size_t bytes, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> out(bytes);
-  for (std::byte& b : out) b = static_cast<std::byte>(random());
-  return out;
-}
+using testing::noise;
 
 std::vector<std::byte> text(size_t bytes) {
   std::vector<std::byte> out(bytes);
@@ -66,7 +61,7 @@ TEST(Recipe, JoinsWhatIsOne) {
   const Recipe r = sample_recipe();
   EXPECT_EQ(r.extents.size(), 5u);
   EXPECT_EQ(r.blocks(), 4011u);
-  EXPECT_THAT(r.frames(), testing::ElementsAre(7000, 6990));
+  EXPECT_THAT(r.frames(), ::testing::ElementsAre(7000, 6990));
 }
 
 TEST(Recipe, SurvivesARoundTripInFewBytes) {

@@ -104,13 +104,11 @@ Result<std::vector<PackId>> Index::unfinished_packs() const {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT id FROM unfinished"));
   std::vector<PackId> out;
-  for (;;) {
-    TRY_ASSIGN(const bool row, query.step());
-    if (!row) return out;
-    PackId id{};
-    if (!take(query.blob_at(0), id)) return corrupt("the name of an unfinished pack cannot be");
-    out.push_back(id);
-  }
+  TRY(query.each([&]() -> Status {
+    if (!take(query.blob_at(0), out.emplace_back())) return corrupt("the name of an unfinished pack cannot be");
+    return {};
+  }));
+  return out;
 }
 
 Status Index::add(std::span<const AddedPack> packs) {
@@ -194,54 +192,49 @@ Result<FramePlace> Index::frame(FrameId id) const {
 Status Index::visit_frames(const std::function<void(const FramePlace&)>& visit) const {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement query, db_.prepare(kFrameRows));
-  for (;;) {
-    TRY_ASSIGN(const bool row, query.step());
-    if (!row) return {};
+  return query.each([&]() -> Status {
     TRY_ASSIGN(const FramePlace place, frame_of(query));
     visit(place);
-  }
+    return {};
+  });
 }
 
 Status Index::visit_chunks(const std::function<void(Chunk)>& visit) const {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT digest, recipe, id FROM chunks JOIN packs ON packs.number = chunks.pack"));
-  for (;;) {
-    TRY_ASSIGN(const bool row, query.step());
-    if (!row) return {};
+  return query.each([&]() -> Status {
     Chunk chunk;
     std::optional<Recipe> recipe = decode_recipe(query.blob_at(1));
     if (!recipe || !take(query.blob_at(0), chunk.digest.bytes) || !take(query.blob_at(2), chunk.pack))
       return corrupt("the row of a chunk cannot be");
     chunk.recipe = *std::move(recipe);
     visit(std::move(chunk));
-  }
+    return {};
+  });
 }
 
 Result<std::vector<Index::Pack>> Index::packs() const {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT id, bytes FROM packs ORDER BY number"));
   std::vector<Pack> out;
-  for (;;) {
-    TRY_ASSIGN(const bool row, query.step());
-    if (!row) return out;
-    Pack pack;
+  TRY(query.each([&]() -> Status {
+    Pack& pack = out.emplace_back();
     if (!take(query.blob_at(0), pack.id)) return corrupt("the name of a pack cannot be");
     pack.bytes = static_cast<uint64_t>(query.int_at(1));
-    out.push_back(pack);
-  }
+    return {};
+  }));
+  return out;
 }
 
 Result<std::vector<Digest>> Index::chunks() const {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT digest FROM chunks"));
   std::vector<Digest> out;
-  for (;;) {
-    TRY_ASSIGN(const bool row, query.step());
-    if (!row) return out;
-    Digest digest;
-    if (!take(query.blob_at(0), digest.bytes)) return corrupt("the name of a chunk cannot be");
-    out.push_back(digest);
-  }
+  TRY(query.each([&]() -> Status {
+    if (!take(query.blob_at(0), out.emplace_back().bytes)) return corrupt("the name of a chunk cannot be");
+    return {};
+  }));
+  return out;
 }
 
 Result<Index::Totals> Index::totals() const {

@@ -14,11 +14,14 @@ uint64_t tag_of(const BlockPrint& print) {
 
 }  // namespace
 
-void LiteralTable::add(FrameId frame, std::vector<BlockPrint> prints, Known known) {
+void LiteralTable::add(PackTail&& tail) {
   const std::unique_lock lock(mutex_);
-  const uint32_t step = known == Known::kAll ? 1 : kSampled;
-  for (uint32_t i = 0; i < prints.size(); i += step) table_.insert_or_assign(tag_of(prints[i]), BlockRef{frame, i});
-  frames_.insert_or_assign(frame, std::move(prints));
+  for (size_t f = 0; f < tail.frames.size(); f++) {
+    const FrameId frame = tail.frames[f].id;
+    std::vector<BlockPrint>& prints = tail.prints[f];
+    for (uint32_t i = 0; i < prints.size(); i += kSampled) table_.insert_or_assign(tag_of(prints[i]), BlockRef{frame, i});
+    frames_.insert_or_assign(frame, std::move(prints));
+  }
 }
 
 void LiteralTable::append(FrameId frame, const BlockPrint& print) {

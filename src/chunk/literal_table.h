@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "chunk/matcher.h"
+#include "chunk/pack_format.h"
 
 namespace ramet::chunk {
 
@@ -19,10 +20,9 @@ class LiteralTable final : public Literals {
  public:
   static constexpr uint32_t kSampled = 4;  // one block in so many is in the table
 
-  // Every block can be found if `all`, else one in kSampled.
-  enum class Known { kSampled, kAll };
-  void add(FrameId frame, std::vector<BlockPrint> prints, Known known);
-  // One block more at the end of a frame, which can be found.
+  // All frames of a pack, whose prints it takes over. One block in kSampled can be found.
+  void add(PackTail&& tail);
+  // One block more at the end of a frame; it can be found.
   void append(FrameId frame, const BlockPrint& print);
   void remove(FrameId frame);
   size_t frames() const;

@@ -1,17 +1,14 @@
 #include "chunk/matcher.h"
 
 #include <algorithm>
-#include <cstring>
 #include <unordered_map>
+
+#include "base/all_zero.h"
 
 namespace ramet::chunk {
 namespace {
 
 using Matches = std::vector<std::optional<BlockRef>>;
-
-bool is_zero(std::span<const std::byte> block) {
-  return block[0] == std::byte{0} && std::memcmp(block.data(), block.data() + 1, block.size() - 1) == 0;
-}
 
 Matches positions(const Recipe& recipe, size_t blocks) {
   Matches out;
@@ -74,7 +71,7 @@ std::vector<BlockFacts> facts_of(std::span<const std::byte> chunk) {
   out.reserve(chunk.size() / kBlockBytes);
   for (size_t at = 0; at < chunk.size(); at += kBlockBytes) {
     const std::span<const std::byte> block = chunk.subspan(at, kBlockBytes);
-    const bool zero = is_zero(block);
+    const bool zero = all_zero(block);
     out.push_back({zero, zero ? BlockPrint{} : print_of(block)});
   }
   return out;

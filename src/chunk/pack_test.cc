@@ -3,20 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "base/file.h"
+#include "chunk/testing/contents.h"
 #include "chunk/testing/memory_storage.h"
 
 namespace ramet::chunk {
 namespace {
 
-std::vector<std::byte> noise(size_t bytes, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> out(bytes);
-  for (std::byte& b : out) b = static_cast<std::byte>(random());
-  return out;
-}
+using testing::noise;
+
 std::vector<BlockPrint> prints_of(std::span<const std::byte> plain) {
   std::vector<BlockPrint> out;
   for (size_t at = 0; at < plain.size(); at += kBlockBytes) out.push_back(print_of(plain.subspan(at, kBlockBytes)));

@@ -60,13 +60,10 @@ Status Batch::commit() {
   State& s = *state_;
   if (s.failed || s.committed) return fail(ErrorKind::kConflict, "the batch has ended");
   s.failed = true;  // until it is not
-  TRY(s.close_frame());
-  if (s.pack && !s.pack->empty()) TRY(s.write_pack());
+  TRY(s.write_rest());
   TRY(s.store.index_->add(s.written));
   s.committed = true;
-  for (Index::AddedPack& pack : s.written)
-    for (size_t i = 0; i < pack.tail.frames.size(); i++)
-      s.store.literals_.add(pack.tail.frames[i].id, std::move(pack.tail.prints[i]), LiteralTable::Known::kSampled);
+  for (Index::AddedPack& pack : s.written) s.store.literals_.add(std::move(pack.tail));
   if (s.in_use_lock.owns_lock()) s.in_use_lock.unlock();
   return {};
 }
@@ -157,6 +154,11 @@ Status Batch::State::write_pack() {
   return {};
 }
 
+Status Batch::State::write_rest() {
+  TRY(close_frame());
+  return pack && !pack->empty() ? write_pack() : Status();
+}
+
 Result<std::unique_ptr<Store>> Store::open(std::unique_ptr<PackStorage> packs, const std::string& index_path, Options options) {
   TRY_ASSIGN(std::unique_ptr<Index> index, Index::open(index_path));
   std::unique_ptr<Store> store(new Store(std::move(packs), std::move(index), options));
@@ -178,8 +180,7 @@ Status Store::load() {
       log_warn("store: " + tail.error().to_string());
       continue;
     }
-    for (size_t i = 0; i < tail->frames.size(); i++)
-      literals_.add(tail->frames[i].id, std::move(tail->prints[i]), LiteralTable::Known::kSampled);
+    literals_.add(*std::move(tail));
   }
   return {};
 }

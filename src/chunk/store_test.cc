@@ -12,61 +12,19 @@
 #include <thread>
 
 #include "base/file.h"
-#include "chunk/directory_storage.h"
 #include "chunk/testing/memory_storage.h"
-#include "chunk/testing/temporary_directory.h"
+#include "chunk/testing/store_fixture.h"
 
 namespace ramet::chunk {
 namespace {
 
+using testing::blocks;
+using testing::Bytes;
 using testing::MemoryStorage;
+using testing::set_block;
 using testing::TemporaryDirectory;
-using Bytes = std::vector<std::byte>;
 
-// Block n of a file that all tests know: incompressible, always the same.
-void append_block(Bytes& out, uint64_t n) {
-  std::mt19937_64 random(n * 7919 + 1);
-  for (size_t i = 0; i < kBlockBytes / 8; i++) {
-    const uint64_t word = random();
-    const std::byte* const p = reinterpret_cast<const std::byte*>(&word);
-    out.insert(out.end(), p, p + 8);
-  }
-}
-Bytes blocks(uint64_t first, uint32_t count) {
-  Bytes out;
-  for (uint32_t i = 0; i < count; i++) append_block(out, first + i);
-  return out;
-}
-void overwrite(Bytes& chunk, uint32_t block, uint64_t with) {
-  const Bytes b = blocks(with, 1);
-  std::copy(b.begin(), b.end(), chunk.begin() + block * static_cast<std::ptrdiff_t>(kBlockBytes));
-}
-
-class StoreTest : public ::testing::Test {
- protected:
-  void SetUp() override { reopen(); }
-  void reopen() {
-    store_.reset();
-    Result<std::unique_ptr<Store>> opened =
-        Store::open(DirectoryStorage::open(directory_.path + "/packs").value(), directory_.path + "/index.db", {});
-    ASSERT_TRUE(opened) << opened.error().to_string();
-    store_ = *std::move(opened);
-  }
-  Digest put(const Bytes& chunk, const std::optional<Digest>& parent = std::nullopt) {
-    Batch batch = store_->begin();
-    const Digest digest = batch.put(chunk, parent).value().value();
-    EXPECT_TRUE(batch.commit());
-    return digest;
-  }
-  uint64_t stored_bytes() const { return store_->totals()->pack_bytes; }
-  size_t files() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(directory_.path + "/packs"), {})) -
-           1;  // the lock
-  }
-
-  TemporaryDirectory directory_;
-  std::unique_ptr<Store> store_;
-};
+class StoreTest : public testing::StoreFixture {};
 
 TEST_F(StoreTest, GivesBackWhatWasPut) {
   const Bytes chunk = blocks(1, 200);
@@ -131,15 +89,15 @@ TEST_F(StoreTest, AChangedChunkCostsItsChangedBlocks) {
   Bytes chunk = blocks(1, 4096);
   const Digest before = put(chunk);
   const uint64_t bytes = stored_bytes();
-  for (uint32_t i = 0; i < 20; i++) overwrite(chunk, i * 200 + 7, 90000 + i);
+  for (uint32_t i = 0; i < 20; i++) set_block(chunk, i * 200 + 7, 90000 + i);
   const Digest after = put(chunk, before);
   EXPECT_LE(stored_bytes() - bytes, 20 * kBlockBytes * 11 / 10);
   EXPECT_EQ(store_->get(after).value(), chunk);
 }
 
 TEST_F(StoreTest, ABlockThatRepeatsInAChunkIsStoredOnce) {
-  Bytes chunk;
-  for (int i = 0; i < 300; i++) append_block(chunk, 5);
+  Bytes chunk(300 * kBlockBytes);
+  for (size_t i = 0; i < 300; i++) set_block(chunk, i, 5);
   const Digest digest = put(chunk);
   EXPECT_LE(stored_bytes(), 2 * kPackAlignment);
   EXPECT_EQ(store_->get(digest).value(), chunk);
@@ -158,10 +116,10 @@ TEST_F(StoreTest, WhatIsNotCommittedIsNotThere) {
   {
     Batch batch = store_->begin();
     for (uint64_t i = 0; i < 5; i++) ASSERT_TRUE(batch.put(blocks(i * 4096, 4096)));  // one pack is written already
-    EXPECT_EQ(files(), 1u);
+    EXPECT_EQ(pack_files(), 1u);
     EXPECT_FALSE(store_->has(sha256(blocks(0, 4096))).value());
   }
-  EXPECT_EQ(files(), 0u);
+  EXPECT_EQ(pack_files(), 0u);
   EXPECT_EQ(store_->totals()->packs, 0u);
   put(blocks(0, 8));  // nothing refers to what went away
   EXPECT_EQ(store_->get(sha256(blocks(0, 8))).value(), blocks(0, 8));
@@ -200,7 +158,7 @@ TEST_F(StoreTest, GoesOnGivingBackEveryChunkOfAHistory) {
       const size_t n = 1 + random() % 40, from = random() % (96 - n), to = random() % (96 - n);
       std::copy_n(other.begin() + static_cast<std::ptrdiff_t>(from * kBlockBytes), n * kBlockBytes,
                   chunk.begin() + static_cast<std::ptrdiff_t>(to * kBlockBytes));
-      if (random() % 2) overwrite(chunk, random() % 96, random());
+      if (random() % 2) set_block(chunk, random() % 96, random());
       if (random() % 4 == 0)
         std::fill_n(chunk.begin() + static_cast<std::ptrdiff_t>(random() % 90 * kBlockBytes), 3 * kBlockBytes, std::byte{0});
       names.push_back(batch.put(chunk, names[random() % names.size()]).value().value());
@@ -238,7 +196,7 @@ TEST_F(StoreTest, KilledAtAnyMomentItKeepsWhatItSaidWasCommitted) {
       ASSERT_EQ(store_->get(sha256(blocks(n, 30))).value(), blocks(n, 30)) << n;
       told++;
     }
-    EXPECT_EQ(files(), store_->totals()->packs) << "a pack that nobody knows";
+    EXPECT_EQ(pack_files(), store_->totals()->packs) << "a pack that nobody knows";
     store_.reset();
   }
   EXPECT_GT(told, 15u);

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <optional>
 
 #include "base/file.h"
+#include "image/zero_runs.h"
 
 namespace ramet::commit {
 namespace {
@@ -26,23 +26,12 @@ Result<std::optional<uint64_t>> next_data(int file, uint64_t offset) {
   return fail_errno("look for data at " + std::to_string(offset));
 }
 
-bool is_zero(std::span<const std::byte> bytes) {
-  return bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
-}
-
-// Runs of blocks that are not zero, each by one write.
 Status write_blocks(int file, uint64_t offset, std::span<const std::byte> chunk) {
-  for (size_t at = 0; at < chunk.size();) {
-    if (is_zero(chunk.subspan(at, kBlockBytes))) {
-      at += kBlockBytes;
-      continue;
-    }
-    size_t end = at + kBlockBytes;
-    while (end < chunk.size() && !is_zero(chunk.subspan(end, kBlockBytes))) end += kBlockBytes;
-    TRY(pwrite_all(file, chunk.subspan(at, end - at), offset + at));
-    at = end;
-  }
-  return {};
+  return image::for_zero_runs(chunk, [&](image::BlockRange run, bool zero) -> Status {
+    if (zero) return {};
+    const uint64_t at = run.first * kBlockBytes;
+    return pwrite_all(file, chunk.subspan(at, run.count * kBlockBytes), offset + at);
+  });
 }
 
 }  // namespace

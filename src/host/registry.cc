@@ -183,11 +183,8 @@ Result<std::vector<std::string>> Registry::chain_locked(const std::string& machi
   TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT overlay_id FROM chain WHERE machine_id=? ORDER BY position"));
   s.bind(std::string_view(machine_id));
   std::vector<std::string> out;
-  for (;;) {
-    TRY_ASSIGN(const bool row, s.step());
-    if (!row) return out;
-    out.push_back(s.text_at(0));
-  }
+  TRY(s.each([&] { out.push_back(s.text_at(0)); }));
+  return out;
 }
 
 Status Registry::add_machine(const MachineRow& row, const std::vector<std::string>& frozen, const std::string& writable) {
@@ -349,22 +346,16 @@ Result<std::vector<MachineRow>> Registry::machines() {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement s, db_.prepare(std::string("SELECT ") + kMachineColumns + " FROM machines ORDER BY created_ns,id"));
   std::vector<MachineRow> out;
-  for (;;) {
-    TRY_ASSIGN(const bool row, s.step());
-    if (!row) return out;
-    out.push_back(read_machine(s));
-  }
+  TRY(s.each([&] { out.push_back(read_machine(s)); }));
+  return out;
 }
 
 Result<std::vector<OverlayRow>> Registry::overlays() {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT id,state FROM overlays ORDER BY id"));
   std::vector<OverlayRow> out;
-  for (;;) {
-    TRY_ASSIGN(const bool row, s.step());
-    if (!row) return out;
-    out.push_back({s.text_at(0), overlay_state_of(s.text_at(1))});
-  }
+  TRY(s.each([&] { out.push_back({s.text_at(0), overlay_state_of(s.text_at(1))}); }));
+  return out;
 }
 
 Result<std::vector<std::string>> Registry::chain(const std::string& machine_id) {
@@ -380,30 +371,19 @@ Result<std::vector<OverlayRow>> Registry::chain_rows(const std::string& machine_
           "SELECT o.id,o.state FROM chain c JOIN overlays o ON o.id=c.overlay_id WHERE c.machine_id=? ORDER BY c.position"));
   s.bind(std::string_view(machine_id));
   std::vector<OverlayRow> out;
-  for (;;) {
-    TRY_ASSIGN(const bool row, s.step());
-    if (!row) return out;
-    out.push_back({s.text_at(0), overlay_state_of(s.text_at(1))});
-  }
+  TRY(s.each([&] { out.push_back({s.text_at(0), overlay_state_of(s.text_at(1))}); }));
+  return out;
 }
 
 Result<std::vector<PendingFork>> Registry::pending_forks() {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT id,parent,parent_next FROM operations ORDER BY started_ns"));
   std::vector<PendingFork> out;
-  for (;;) {
-    TRY_ASSIGN(const bool row, s.step());
-    if (!row) break;
-    out.push_back({s.text_at(0), s.text_at(1), s.text_at(2), {}});
-  }
+  TRY(s.each([&] { out.push_back({s.text_at(0), s.text_at(1), s.text_at(2), {}}); }));
   for (PendingFork& f : out) {
     TRY_ASSIGN(SqlStatement c, db_.prepare("SELECT machine_id FROM operation_children WHERE operation_id=? ORDER BY position"));
     c.bind(std::string_view(f.id));
-    for (;;) {
-      TRY_ASSIGN(const bool row, c.step());
-      if (!row) break;
-      f.children.push_back(c.text_at(0));
-    }
+    TRY(c.each([&] { f.children.push_back(c.text_at(0)); }));
   }
   return out;
 }
@@ -417,11 +397,7 @@ Result<std::vector<std::string>> Registry::doom_unused() {
   std::vector<std::string> out;
   {
     TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT id FROM overlays WHERE state='doomed' ORDER BY id"));
-    for (;;) {
-      TRY_ASSIGN(const bool row, s.step());
-      if (!row) break;
-      out.push_back(s.text_at(0));
-    }
+    TRY(s.each([&] { out.push_back(s.text_at(0)); }));
   }
   TRY(t.commit());
   return out;
@@ -431,11 +407,8 @@ Result<std::vector<std::string>> Registry::unsealed() {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT id FROM overlays WHERE state='frozen' ORDER BY id"));
   std::vector<std::string> out;
-  for (;;) {
-    TRY_ASSIGN(const bool row, s.step());
-    if (!row) return out;
-    out.push_back(s.text_at(0));
-  }
+  TRY(s.each([&] { out.push_back(s.text_at(0)); }));
+  return out;
 }
 
 }  // namespace ramet::host

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/all_zero.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "host/ids.h"
@@ -49,11 +50,6 @@ class Sha256 {
   EVP_MD_CTX* ctx_;
 };
 
-bool all_zero(const std::byte* p, size_t n) {
-  static constexpr std::byte kZero[kBlock] = {};
-  return n <= kBlock && std::memcmp(p, kZero, n) == 0;
-}
-
 Result<std::string> hash_file(const std::string& path) {
   TRY_ASSIGN(const UniqueFd fd, open_file(path, O_RDONLY | O_NOFOLLOW));
   Sha256 sha;
@@ -83,12 +79,12 @@ class UploadWriter final : public TemplateFileWriter {
       // Whole zero blocks are left out: the file stays as sparse as its source was.
       const size_t in_block = kBlock - bytes_ % kBlock;
       size_t n = std::min(in_block, data.size());
-      if (all_zero(data.data(), n)) {
+      if (all_zero(data.first(n))) {
         bytes_ += n;
         data = data.subspan(n);
         continue;
       }
-      while (n < data.size() && n < (1u << 20) && !all_zero(data.data() + n, std::min(kBlock, data.size() - n)))
+      while (n < data.size() && n < (1u << 20) && !all_zero(data.subspan(n, std::min(kBlock, data.size() - n))))
         n += std::min(kBlock, data.size() - n);
       TRY(pwrite_all(fd_.get(), data.first(n), bytes_));
       bytes_ += n;

@@ -2,29 +2,13 @@
 
 #include <algorithm>
 
+#include "image/zero_runs.h"
+
 namespace ramet::image {
 namespace {
 
 constexpr uint64_t kCopyBlocks = 256;
 constexpr size_t kRecordsPerAppend = 1024;
-
-// Calls run(range within the buffer's blocks, is_zero) for runs of blocks that are, or are not, all zero.
-template <class F>
-Status for_zero_runs(std::span<const std::byte> bytes, F run) {
-  const auto is_zero = [&](uint64_t block) {
-    const std::span<const std::byte> b = bytes.subspan(block * kBlockBytes, kBlockBytes);
-    return b[0] == std::byte{0} && std::equal(b.begin() + 1, b.end(), b.begin());
-  };
-  const uint64_t blocks = bytes.size() / kBlockBytes;
-  for (uint64_t at = 0; at < blocks;) {
-    const bool zero = is_zero(at);
-    uint64_t end = at + 1;
-    while (end < blocks && is_zero(end) == zero) end++;
-    TRY(run(BlockRange{at, end - at}, zero));
-    at = end;
-  }
-  return {};
-}
 
 Status read_blocks(const BlockSource& source, BlockRange range, std::span<std::byte> out) {
   const iovec v{out.data(), out.size()};

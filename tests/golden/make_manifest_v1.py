@@ -3,15 +3,7 @@
 import os
 import struct
 
-
-def crc32c(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
+from crc32c import crc32c
 
 BLOCKS = 600 * 4096 + 5  # 601 chunks, three pages
 pages = bytes(range(32)) + bytes(32) + bytes(range(32, 64))

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/all_zero.h"
 #include "base/file.h"
 #include "vmm/memory/page_map.h"
 
@@ -12,11 +13,6 @@ namespace ramet::vmm {
 namespace {
 
 constexpr int kMadvPopulateWrite = 23;  // MADV_POPULATE_WRITE
-
-bool all_zero(std::span<const std::byte> bytes) {
-  // Every byte equals its neighbour and the first is zero: memcmp runs at memory speed.
-  return bytes.empty() || (bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
-}
 
 struct Reservation {
   MappedRegion region;

@@ -7,7 +7,7 @@
 
 namespace ramet::vmm {
 
-// Moves whatever fills whole huge pages. Does nothing where the kernel gives none: children are slower then, not different.
+// Does nothing where the kernel gives none: children are slower then, not different.
 void move_program_text_to_huge_pages();
 
 }  // namespace ramet::vmm

@@ -100,10 +100,12 @@ Status import_image(const Place& place, const std::string& path, const std::stri
     from = commit::manifest_in(*o.store, std::move(root));
   }
   Sums progress("import " + name, size, place.quiet);
+  chunk::Batch batch = o.store->begin();
   TRY_ASSIGN(const image::ManifestRoot root,
-             commit::import_raw(file.get(), *o.store, from ? &*from : nullptr,
+             commit::import_raw(file.get(), batch, from ? &*from : nullptr,
                                 [&](const commit::Progress& p) { progress.reach(p.done_bytes); }));
-  TRY(o.catalogue.add(name, root));
+  TRY(batch.commit());
+  TRY(o.catalogue.add(name, root));  // while the batch still holds its chunks
   progress.finish();
   TRY_ASSIGN(const chunk::Index::Totals after, o.store->totals());
   const uint64_t bytes = root.blocks * image::kBlockBytes, stored = after.pack_bytes - before.pack_bytes;

@@ -50,11 +50,10 @@ Status seal_into(chunk::Batch& batch, image::Manifest& manifest) {
   });
 }
 
-Result<image::ManifestRoot> import_raw(int file, chunk::Store& store, image::Manifest* parent, const OnProgress& progress) {
+Result<image::ManifestRoot> import_raw(int file, chunk::Batch& batch, image::Manifest* parent, const OnProgress& progress) {
   TRY_ASSIGN(const uint64_t size, file_size(file));
   TRY_ASSIGN(image::Manifest manifest, image::Manifest::empty(image::ImageKind::kDisk, (size + kBlockBytes - 1) / kBlockBytes));
   const bool same_shape = parent && parent->root().kind == image::ImageKind::kDisk;
-  chunk::Batch batch = store.begin();
   std::vector<std::byte> buffer(kChunkBytes);
   for (uint64_t number = 0; number < manifest.chunks(); number++) {
     TRY_ASSIGN(const std::optional<uint64_t> data, next_data(file, number * kChunkBytes));
@@ -74,7 +73,6 @@ Result<image::ManifestRoot> import_raw(int file, chunk::Store& store, image::Man
     if (progress) progress({offset + bytes, size});
   }
   TRY(seal_into(batch, manifest));
-  TRY(batch.commit());
   if (progress) progress({size, size});
   return manifest.root();
 }

@@ -22,10 +22,11 @@ image::Manifest manifest_in(const chunk::Store& store, image::ManifestRoot root)
 // Seals into the batch; what it wrote is there once the batch is committed.
 Status seal_into(chunk::Batch& batch, image::Manifest& manifest);
 
-// Reads the file, which must not change meanwhile, into the store. `parent`: an image that this one is probably a version of;
-// may be null. A file that is no whole number of blocks is taken as if zeros followed. Errors: kInvalid (empty, too large),
-// kNoSpace, kIo; the store is as before then.
-Result<image::ManifestRoot> import_raw(int file, chunk::Store& store, image::Manifest* parent, const OnProgress& progress = {});
+// Reads the file, which must not change meanwhile, into the batch. The caller commits it, writes down the root, and only then
+// drops the batch: until there is a root, nothing but the batch keeps a collection from taking the chunks. `parent`: an image
+// that this one is probably a version of; may be null. A file that is no whole number of blocks is taken as if zeros followed.
+// Errors: kInvalid (empty, too large), kNoSpace, kIo; the batch can only be dropped then.
+Result<image::ManifestRoot> import_raw(int file, chunk::Batch& batch, image::Manifest* parent, const OnProgress& progress = {});
 
 // Writes the image into a file that is empty; blocks of zeros become holes.
 // Errors: kInvalid (the file has content), kCorrupt, kNotFound, kNoSpace, kIo; the file then holds a part.

@@ -47,6 +47,13 @@ class RawImageTest : public ::testing::Test {
     EXPECT_EQ(::fstat(fd.get(), &st), 0);
     return static_cast<uint64_t>(st.st_blocks) * 512;
   }
+  Result<image::ManifestRoot> imported(const UniqueFd& file, image::Manifest* parent = nullptr,
+                                       const OnProgress& progress = {}) {
+    chunk::Batch batch = store_->begin();
+    TRY_ASSIGN(image::ManifestRoot root, import_raw(file.get(), batch, parent, progress));
+    TRY(batch.commit());
+    return root;
+  }
   UniqueFd exported(const image::ManifestRoot& root) {
     UniqueFd out = new_file(0);
     image::Manifest manifest = manifest_in(*store_, root);
@@ -68,7 +75,7 @@ TEST_F(RawImageTest, ComesOutAsItWentIn) {
   write_noise(in, 16 << 20, 3 << 20);
   write_noise(in, (50 << 20) - 5000, 5000);
   uint64_t last = 0;
-  const Result<image::ManifestRoot> root = import_raw(in.get(), *store_, nullptr, [&](const Progress& p) {
+  const Result<image::ManifestRoot> root = imported(in, nullptr, [&](const Progress& p) {
     EXPECT_GE(p.done_bytes, last);
     EXPECT_EQ(p.total_bytes, 50u << 20);
     last = p.done_bytes;
@@ -83,27 +90,38 @@ TEST_F(RawImageTest, ComesOutAsItWentIn) {
 TEST_F(RawImageTest, APartOfABlockAtTheEndIsFilledWithZeros) {
   const UniqueFd in = new_file(0);
   write_noise(in, 0, 10000);
-  const image::ManifestRoot root = import_raw(in.get(), *store_, nullptr).value();
+  const image::ManifestRoot root = imported(in).value();
   EXPECT_EQ(root.blocks, 3u);
   std::vector<std::byte> expected = content(in);
   expected.resize(3 * kBlockBytes);
   EXPECT_EQ(content(exported(root)), expected);
 }
 
-TEST_F(RawImageTest, AnEmptyFileIsNoImage) {
-  EXPECT_EQ(import_raw(new_file(0).get(), *store_, nullptr).error().kind(), ErrorKind::kInvalid);
+TEST_F(RawImageTest, NothingIsThereBeforeTheBatchIsCommitted) {
+  const UniqueFd in = new_file(16 << 20);
+  write_noise(in, 0, 100000);
+  image::ManifestRoot root;
+  {
+    chunk::Batch batch = store_->begin();
+    root = import_raw(in.get(), batch, nullptr).value();
+  }
+  EXPECT_EQ(store_->get(root.pages[0]).error().kind(), ErrorKind::kNotFound);
+  EXPECT_EQ(imported(in).value(), root);
+  EXPECT_TRUE(store_->get(root.pages[0]));
 }
+
+TEST_F(RawImageTest, AnEmptyFileIsNoImage) { EXPECT_EQ(imported(new_file(0)).error().kind(), ErrorKind::kInvalid); }
 
 TEST_F(RawImageTest, IsNotExportedOverSomethingElse) {
   const UniqueFd in = new_file(kBlockBytes), other = new_file(100);
-  image::Manifest manifest = manifest_in(*store_, import_raw(in.get(), *store_, nullptr).value());
+  image::Manifest manifest = manifest_in(*store_, imported(in).value());
   EXPECT_EQ(export_raw(manifest, *store_, other.get()).error().kind(), ErrorKind::kInvalid);
 }
 
 TEST_F(RawImageTest, ALargeEmptyDiskTakesNoTimeAndNoSpace) {
   const UniqueFd in = new_file(128ull << 30);
   const Deadline second = deadline_after(std::chrono::seconds(1));
-  const image::ManifestRoot root = import_raw(in.get(), *store_, nullptr).value();
+  const image::ManifestRoot root = imported(in).value();
   EXPECT_LT(MonotonicClock::now(), second);
   EXPECT_LE(image::encode_manifest_root(root).size() + stored_bytes(), 65536u);
 }
@@ -111,10 +129,10 @@ TEST_F(RawImageTest, ALargeEmptyDiskTakesNoTimeAndNoSpace) {
 // 20 blocks of noise all over 128 GiB, each in a chunk and nearly all in a page of their own; then zeros again.
 TEST_F(RawImageTest, ScatteredWritesCostThemselvesAndTheirPages) {
   const UniqueFd in = new_file(128ull << 30);
-  image::Manifest before = manifest_in(*store_, import_raw(in.get(), *store_, nullptr).value());
+  image::Manifest before = manifest_in(*store_, imported(in).value());
   uint64_t bytes = stored_bytes();
   for (uint64_t i = 0; i < 20; i++) write_noise(in, i * 6'871'947'673 / kBlockBytes * kBlockBytes, kBlockBytes);
-  const image::ManifestRoot after = import_raw(in.get(), *store_, &before).value();
+  const image::ManifestRoot after = imported(in, &before).value();
   size_t pages = 0;
   for (size_t i = 0; i < after.pages.size(); i++) pages += after.pages[i] != before.root().pages[i];
   EXPECT_GE(pages, 18u);
@@ -122,14 +140,14 @@ TEST_F(RawImageTest, ScatteredWritesCostThemselvesAndTheirPages) {
   bytes = stored_bytes();
   ASSERT_EQ(::ftruncate(in.get(), 0), 0);
   ASSERT_EQ(::ftruncate(in.get(), 128ll << 30), 0);
-  EXPECT_EQ(import_raw(in.get(), *store_, nullptr).value(), before.root());
+  EXPECT_EQ(imported(in).value(), before.root());
   EXPECT_EQ(stored_bytes(), bytes);
 }
 
 TEST_F(RawImageTest, ALostChunkIsAnErrorAndNotZeros) {
   const UniqueFd in = new_file(16 << 20);
   write_noise(in, 0, 100000);
-  image::Manifest manifest = manifest_in(*store_, import_raw(in.get(), *store_, nullptr).value());
+  image::Manifest manifest = manifest_in(*store_, imported(in).value());
   ASSERT_TRUE(manifest.set(0, chunk::sha256(as_bytes("another"))));
   EXPECT_EQ(export_raw(manifest, *store_, new_file(0).get()).error().kind(), ErrorKind::kNotFound);
 }

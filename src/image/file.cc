@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "image/iovecs.h"
 
 namespace ramet::image {
@@ -69,6 +71,15 @@ Result<uint64_t> PosixFile::size() const {
   struct stat s;
   if (::fstat(reader_.get(), &s) < 0) return fail_errno("stat image file");
   return static_cast<uint64_t>(s.st_size);
+}
+
+File::Stretch PosixFile::stretch_at(uint64_t offset, uint64_t length) const {
+  const off_t data = ::lseek(reader_.get(), static_cast<off_t>(offset), SEEK_DATA);
+  if (data < 0) return {length, errno == ENXIO};  // ENXIO: no data up to the end, or past it
+  if (static_cast<uint64_t>(data) > offset) return {std::min(length, static_cast<uint64_t>(data) - offset), true};
+  const off_t hole = ::lseek(reader_.get(), data, SEEK_HOLE);
+  if (hole <= data) return {length, false};
+  return {std::min(length, static_cast<uint64_t>(hole) - offset), false};
 }
 
 Status PosixFile::resize(uint64_t bytes) {

@@ -39,6 +39,12 @@ class File {
   // Begins to write dirty pages back, without waiting. Advice only.
   virtual void start_writeback() const = 0;
   virtual Result<uint64_t> size() const = 0;
+  // The stretch at `offset`, cut to `length`, that is all hole (and reads as zero) or may all be data.
+  struct Stretch {
+    uint64_t bytes = 0;
+    bool hole = false;
+  };
+  virtual Stretch stretch_at(uint64_t, uint64_t length) const { return {length, false}; }
   virtual Status resize(uint64_t bytes) = 0;
 
   virtual bool has_writer() const = 0;
@@ -58,6 +64,7 @@ class PosixFile final : public File {
   Status punch(uint64_t offset, uint64_t length) override;
   void start_writeback() const override;
   Result<uint64_t> size() const override;
+  Stretch stretch_at(uint64_t offset, uint64_t length) const override;
   Status resize(uint64_t bytes) override;
   bool has_writer() const override { return writer_.valid(); }
   void drop_writer() override { writer_.reset(); }

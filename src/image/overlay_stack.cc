@@ -571,4 +571,10 @@ OverlayStack::Extent OverlayStack::extent_at(BlockRange range) const {
   return {run.range, run.slot == kBaseSlot ? Origin::kBase : run.slot == kZeroSlot ? Origin::kZero : Origin::kOverlay};
 }
 
+BlockSource::Content OverlayStack::content_at(BlockRange range) const {
+  const Extent extent = extent_at(range);
+  if (extent.origin == Extent::Origin::kBase && base_) return base_->content_at(extent.range);
+  return {extent.range, extent.origin != Extent::Origin::kOverlay};
+}
+
 }  // namespace ramet::image

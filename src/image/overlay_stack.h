@@ -99,6 +99,7 @@ class OverlayStack final : public BlockTarget {
     enum class Origin { kBase, kZero, kOverlay } origin;
   };
   Extent extent_at(BlockRange range) const;
+  Content content_at(BlockRange range) const override;
 
  private:
   struct Layer {

@@ -24,6 +24,14 @@ class BlockSource {
   // Requires: the buffers are range.count blocks long together.
   // Errors: kInvalid (range not on the disk), kIo. False: not without waiting; buffers then hold anything.
   virtual Result<bool> read(BlockRange range, std::span<const iovec> to, Wait wait) const = 0;
+  // What is known about content without reading it: of the run at range.first, cut to the range, whether all of it is zero.
+  // False says nothing.   Requires: the range is on the disk, not empty.   Thread: as read(); of writes in flight it may tell
+  // either.
+  struct Content {
+    BlockRange range;
+    bool zero = false;
+  };
+  virtual Content content_at(BlockRange range) const { return {range, false}; }
   // Descriptors that a forked child must keep.
   virtual void append_descriptors(std::vector<int>&) const {}
 };

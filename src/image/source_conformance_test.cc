@@ -98,6 +98,18 @@ TEST_P(Target, AgreesWithAPlainArray) {
   for (uint64_t b = 0; b < kBlocks; b++) ASSERT_EQ(read_version(*target, b), model[b]) << b;
 }
 
+TEST_P(Target, WhatIsKnownToBeZeroIsZero) {
+  ASSERT_TRUE(write_version(*target, {kChunkBlocks - 2, 4}, 3));
+  ASSERT_TRUE(target->zero({kChunkBlocks - 1, 1}));
+  for (BlockRange left{0, kBlocks}; left.count > 0;) {
+    const BlockSource::Content content = target->content_at(left);
+    ASSERT_EQ(content.range.first, left.first);
+    ASSERT_TRUE(content.range.count > 0 && content.range.count <= left.count);
+    for (uint64_t b = left.first; content.zero && b < content.range.end(); b++) ASSERT_EQ(read_version(*target, b), 0u) << b;
+    left = {content.range.end(), left.count - content.range.count};
+  }
+}
+
 TEST_P(Target, ManyThreadsOnBlocksOfTheirOwn) {
   std::vector<std::thread> threads;
   for (uint64_t t = 0; t < 4; t++)
@@ -132,6 +144,21 @@ TEST(RawSource, ReadsTheFileAndZerosBehindIt) {
   EXPECT_EQ(read_version(source, 2), 0u);
   EXPECT_FALSE(read_version(source, 1));  // half data, half zeros
   EXPECT_EQ(source.read({9, 2}, {}, Wait::kAllowed).error().kind(), ErrorKind::kInvalid);
+}
+
+TEST(RawSource, KnowsTheHolesOfItsFile) {
+  std::unique_ptr<File> file = posix_file();
+  const std::vector<uint64_t> words = testing::pattern(4, 2);
+  ASSERT_TRUE(write_all(*file, 4 * kBlockBytes, std::as_bytes(std::span(words))));
+  ASSERT_TRUE(file->resize(8 * kBlockBytes + 100));
+  const RawSource source(std::move(file), 20);
+  EXPECT_EQ(source.content_at({0, 20}).range, (BlockRange{0, 4}));
+  EXPECT_TRUE(source.content_at({0, 20}).zero);
+  EXPECT_EQ(source.content_at({1, 2}).range, (BlockRange{1, 2}));
+  EXPECT_EQ(source.content_at({4, 16}).range, (BlockRange{4, 2}));
+  EXPECT_FALSE(source.content_at({4, 16}).zero);
+  EXPECT_EQ(source.content_at({6, 14}).range, (BlockRange{6, 14}));
+  EXPECT_TRUE(source.content_at({6, 14}).zero);
 }
 
 }  // namespace

@@ -36,20 +36,6 @@ Status write_blocks(int file, uint64_t offset, std::span<const std::byte> chunk)
 
 }  // namespace
 
-image::Manifest manifest_in(const chunk::Store& store, image::ManifestRoot root) {
-  return image::Manifest::of(std::move(root), [&store](const Digest& page) -> Result<std::string> {
-    TRY_ASSIGN(const std::vector<std::byte> bytes, store.get(page));
-    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  });
-}
-
-Status seal_into(chunk::Batch& batch, image::Manifest& manifest) {
-  return manifest.seal([&](const std::string& page) -> Result<Digest> {
-    TRY_ASSIGN(const std::optional<Digest> name, batch.put(as_bytes(page)));
-    return name.value_or(image::kZeros);
-  });
-}
-
 Result<image::ManifestRoot> import_raw(int file, chunk::Batch& batch, image::Manifest* parent, const OnProgress& progress) {
   TRY_ASSIGN(const uint64_t size, file_size(file));
   TRY_ASSIGN(image::Manifest manifest, image::Manifest::empty(image::ImageKind::kDisk, (size + kBlockBytes - 1) / kBlockBytes));
@@ -63,13 +49,12 @@ Result<image::ManifestRoot> import_raw(int file, chunk::Batch& batch, image::Man
     const std::span<std::byte> chunk = std::span(buffer).first((bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes);
     TRY(pread_exact(file, chunk.first(bytes), offset));
     std::ranges::fill(chunk.subspan(bytes), std::byte{0});
-    std::optional<Digest> before;
+    Digest before = image::kZeros;
     if (same_shape && number < parent->chunks()) {
-      TRY_ASSIGN(const Digest in_parent, parent->chunk(number));
-      if (in_parent != image::kZeros) before = in_parent;
+      TRY_ASSIGN(before, parent->chunk(number));
     }
-    TRY_ASSIGN(const std::optional<Digest> name, batch.put(chunk, before));
-    TRY(manifest.set(number, name.value_or(image::kZeros)));
+    TRY_ASSIGN(const Digest name, put_chunk(batch, chunk, before));
+    TRY(manifest.set(number, name));
     if (progress) progress({offset + bytes, size});
   }
   TRY(seal_into(batch, manifest));

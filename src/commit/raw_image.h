@@ -3,24 +3,10 @@
 // catalogue. Thread: any; one call is one thread's.
 #pragma once
 
-#include <functional>
-#include <string>
-
-#include "base/result.h"
-#include "chunk/store.h"
-#include "image/manifest.h"
+#include "commit/progress.h"
+#include "commit/stored_manifest.h"
 
 namespace ramet::commit {
-
-struct Progress {
-  uint64_t done_bytes = 0, total_bytes = 0;  // of the image, holes included
-};
-using OnProgress = std::function<void(const Progress&)>;
-
-// A manifest whose pages lie in the store as chunks of their own. The store must outlive it.
-image::Manifest manifest_in(const chunk::Store& store, image::ManifestRoot root);
-// Seals into the batch; what it wrote is there once the batch is committed.
-Status seal_into(chunk::Batch& batch, image::Manifest& manifest);
 
 // Reads the file, which must not change meanwhile, into the batch. The caller commits it, writes down the root, and only then
 // drops the batch: until there is a root, nothing but the batch keeps a collection from taking the chunks. `parent`: an image

@@ -52,7 +52,7 @@ Status Manifest::seal(const KeepPage& keep) {
     const bool zeros = std::ranges::all_of(page.digests, [](const Digest& d) { return d == kZeros; });
     Digest name = kZeros;
     if (!zeros) {
-      TRY_ASSIGN(name, keep(encode_manifest_page(page.digests)));
+      TRY_ASSIGN(name, keep(encode_manifest_page(page.digests), root_.pages[number]));
     }
     root_.pages[number] = name;
     page.changed = false;

@@ -15,8 +15,8 @@ class Manifest {
  public:
   // The bytes of a page, already checked against this digest.
   using LoadPage = std::function<Result<std::string>(const Digest& page)>;
-  // Keeps the bytes and answers their digest.
-  using KeepPage = std::function<Result<Digest>(const std::string& page)>;
+  // Keeps the bytes and answers their digest. `before`: the page that they are in place of, or kZeros.
+  using KeepPage = std::function<Result<Digest>(const std::string& page, const Digest& before)>;
 
   // All zeros.   Errors: kInvalid (size).
   static Result<Manifest> empty(ImageKind kind, uint64_t blocks);

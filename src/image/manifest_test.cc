@@ -24,7 +24,7 @@ Digest numbered(uint64_t n) {
 class PageShelf {
  public:
   Manifest::KeepPage keep() {
-    return [this](const std::string& page) -> Result<Digest> {
+    return [this](const std::string& page, const Digest&) -> Result<Digest> {
       if (full) return fail(ErrorKind::kNoSpace, "no space (test)");
       for (const auto& [name, bytes] : pages)
         if (bytes == page) return name;

@@ -1,0 +1,24 @@
+#include "commit/stored_manifest.h"
+
+#include "base/file.h"
+
+namespace ramet::commit {
+
+image::Manifest manifest_in(const chunk::Store& store, image::ManifestRoot root) {
+  return image::Manifest::of(std::move(root), [&store](const Digest& page) -> Result<std::string> {
+    TRY_ASSIGN(const std::vector<std::byte> bytes, store.get(page));
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+}
+
+Status seal_into(chunk::Batch& batch, image::Manifest& manifest) {
+  return manifest.seal([&](const std::string& page, const Digest& before) { return put_chunk(batch, as_bytes(page), before); });
+}
+
+Result<Digest> put_chunk(chunk::Batch& batch, std::span<const std::byte> plain, const Digest& before) {
+  TRY_ASSIGN(const std::optional<Digest> name,
+             batch.put(plain, before == image::kZeros ? std::nullopt : std::optional(before)));
+  return name.value_or(image::kZeros);
+}
+
+}  // namespace ramet::commit

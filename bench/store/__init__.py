@@ -1,0 +1,1 @@
+"""Parts of bench/store_inputs and bench/bench_store."""

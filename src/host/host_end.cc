@@ -194,7 +194,8 @@ HostImpl::BirthUnderWay::~BirthUnderWay() {
   host_.births_under_way_.erase(host_.births_under_way_.find(family_));
 }
 
-// A process in one of our leaves that no row knows, seen three times: a child whose birth failed and that did not end by itself.
+// A process in one of our leaves that no row knows, seen three times: a child whose birth failed and that did not end by
+// itself.
 void HostImpl::kill_strays() {
   std::multiset<std::string> births;  // before the rows: what is born meanwhile is unknown this once, and not the next time
   {

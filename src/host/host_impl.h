@@ -164,9 +164,9 @@ class HostImpl final : public Host {
     const std::string family_;
   };
   std::mutex births_mutex_;
-  std::multiset<std::string> births_under_way_;                 // guarded by births_mutex_
+  std::multiset<std::string> births_under_way_;  // guarded by births_mutex_
 
-  std::map<pid_t, int> stray_sightings_;                        // janitor's thread only
+  std::map<pid_t, int> stray_sightings_;  // janitor's thread only
   std::atomic<bool> sealing_works_{false};
   Deadline next_stray_check_{};  // janitor's thread only
 

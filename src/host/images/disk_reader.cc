@@ -1,0 +1,117 @@
+#include "host/images/disk_reader.h"
+
+namespace ramet::host {
+namespace {
+
+using image::BlockRange;
+
+// Chunks that a run of zeros is followed through: a page of the manifest.
+constexpr uint64_t kMostZeroChunks = image::kPageChunks;
+
+// The extent that holds this block of the chunk, and where the extent begins.   Requires: block < recipe.blocks().
+struct Found {
+  chunk::Extent extent;
+  uint64_t begin = 0;
+};
+Found find_extent(const chunk::Recipe& recipe, uint64_t block) {
+  uint64_t at = 0;
+  for (const chunk::Extent& e : recipe.extents) {
+    if (block < at + e.blocks) return {e, at};
+    at += e.blocks;
+  }
+  return {};
+}
+
+}  // namespace
+
+DiskReader::DiskReader(ImageStore& images, Options options)
+    : images_(images),
+      frames_(options.decoded_bytes),
+      misses_(options.fill),
+      filler_(images.fetcher(), images.cache(), images.counters(),
+              {images.options().admit, std::move(options.cache_is_leased)}) {}
+
+Result<DiskAnswer> DiskReader::read(OpenImage& image, uint64_t block, MayLend may_lend) {
+  images_.counters().asks++;
+  if (block >= image.blocks())
+    return fail(ErrorKind::kInvalid,
+                "block " + std::to_string(block) + " of a disk of " + std::to_string(image.blocks()) + " blocks");
+  // A collection may move the blocks between two looks: the next recipe knows where they are.
+  for (int attempt = 1;; attempt++) {
+    Result<DiskAnswer> answer = look(image, block, may_lend);
+    if (answer) return answer;
+    const ErrorKind kind = answer.error().kind();
+    if (kind == ErrorKind::kNotFound && attempt < 3) continue;
+    images_.counters().failed++;
+    if (kind == ErrorKind::kUnavailable) return answer;
+    return fail(ErrorKind::kIo, answer.error().message());
+  }
+}
+
+Result<DiskAnswer> DiskReader::look(OpenImage& image, uint64_t block, MayLend may_lend) {
+  const uint64_t full = image::chunk_blocks(image.root().kind), number = block / full;
+  TRY_ASSIGN(const Digest name, image.chunk(number));
+  if (name == image::kZeros) {
+    TRY_ASSIGN(const uint64_t end, end_of_zeros(image, number + 1));
+    return ZeroBlocks{{number * full, end - number * full}};
+  }
+  if (may_lend == MayLend::kChunks)
+    if (std::optional<chunk::ChunkCache::Lease> lease = images_.cache().find(name))
+      return WholeChunk{number, *std::move(lease)};
+  note_miss(name);
+  return read_stored(image, block, name);
+}
+
+Result<DiskAnswer> DiskReader::read_stored(OpenImage& image, uint64_t block, const Digest& name) {
+  const uint64_t full = image::chunk_blocks(image.root().kind), number = block / full, begin = number * full;
+  TRY_ASSIGN(const chunk::Recipe recipe, images_.chunks().index().recipe(name));
+  if (recipe.blocks() != image.blocks_of(number))
+    return fail(ErrorKind::kCorrupt, "chunk " + std::to_string(number) + " of '" + image.id().name + "' has " +
+                                         std::to_string(recipe.blocks()) + " blocks, the image " +
+                                         std::to_string(image.blocks_of(number)) + " there");
+  const Found found = find_extent(recipe, block - begin);
+  const BlockRange range{begin + found.begin, found.extent.blocks};
+  if (found.extent.frame) return read_frame(range, found.extent);
+  if (range.end() != begin + full) return ZeroBlocks{range};
+  TRY_ASSIGN(const uint64_t end, end_of_zeros(image, number + 1));
+  return ZeroBlocks{{range.first, end - range.first}};
+}
+
+Result<DiskAnswer> DiskReader::read_frame(BlockRange range, const chunk::Extent& extent) {
+  const chunk::FrameId id = *extent.frame;
+  TRY_ASSIGN(const FrameCache::Bytes frame, frames_.get(id, [&] { return images_.fetcher().frame(id); }));
+  const uint64_t offset = extent.first * image::kBlockBytes, bytes = range.count * image::kBlockBytes;
+  if (!range_within(offset, bytes, frame->size()))
+    return fail(ErrorKind::kCorrupt, "a recipe uses blocks that frame " + std::to_string(id) + " does not have");
+  return DataBlocks{range, frame, std::span(*frame).subspan(offset, bytes)};
+}
+
+// The first block at or after the beginning of `chunk` whose chunk is not all zero, or the end of the disk.
+Result<uint64_t> DiskReader::end_of_zeros(OpenImage& image, uint64_t chunk) const {
+  uint64_t at = chunk;
+  for (; at < image.chunks() && at - chunk < kMostZeroChunks; at++) {
+    TRY_ASSIGN(const Digest name, image.chunk(at));
+    if (name != image::kZeros) break;
+  }
+  return std::min(at * image::chunk_blocks(image.root().kind), image.blocks());
+}
+
+std::optional<chunk::ChunkCache::Lease> DiskReader::lease(OpenImage& image, uint64_t chunk) {
+  if (chunk >= image.chunks()) return std::nullopt;
+  const Result<Digest> name = image.chunk(chunk);
+  if (!name || *name == image::kZeros) return std::nullopt;
+  std::optional<chunk::ChunkCache::Lease> lease = images_.cache().find(*name);
+  if (lease) lease->close_fd();
+  return lease;
+}
+
+void DiskReader::note_miss(const Digest& chunk) {
+  bool fill;
+  {
+    const std::lock_guard lock(misses_mutex_);
+    fill = misses_.is_worth_filling(chunk);
+  }
+  if (fill) filler_.wish(chunk);
+}
+
+}  // namespace ramet::host

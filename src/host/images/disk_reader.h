@@ -1,0 +1,74 @@
+// host/images/disk_reader.h - blocks of images: where are they, and their bytes. An answer is the largest piece that is at
+// hand:
+//
+//   the cache has the chunk         a descriptor of all of it: the reader needs nothing more of it from us
+//   zeros in manifest or recipe     the range
+//   else                            the frame that holds the block, checked, all of its blocks that are neighbours there;
+//                                   and, where the chunk is worth it, it is fetched whole in the background (fill_policy.h)
+//
+// Wrong bytes never: damage is fetched anew once (fetcher.h), then it is an I/O error. Not here: sockets (chunk_server.h).
+// Thread: read() from many threads; one of its own (filler.h). A resource; must outlive its answers' leases.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <variant>
+
+#include "host/images/fetcher.h"
+#include "host/images/fill_policy.h"
+#include "host/images/filler.h"
+#include "host/images/frame_cache.h"
+#include "host/images/image_store.h"
+#include "image/block.h"
+
+namespace ramet::host {
+
+struct ZeroBlocks {
+  image::BlockRange range;
+};
+struct DataBlocks {
+  image::BlockRange range;  // at most a frame's
+  FrameCache::Bytes frame;  // owns what `bytes` points at
+  std::span<const std::byte> bytes;
+};
+struct WholeChunk {
+  uint64_t number = 0;
+  chunk::ChunkCache::Lease lease;
+};
+// Each holds the block that was asked for.
+using DiskAnswer = std::variant<ZeroBlocks, DataBlocks, WholeChunk>;
+
+enum class MayLend { kChunks, kNothing };  // whether the reader can hold a descriptor more
+
+class DiskReader {
+ public:
+  struct Options {
+    FillPolicy fill;
+    size_t decoded_bytes = 16u << 20;  // of frames kept decoded
+    std::function<void()> cache_is_leased = [] {};
+  };
+  DiskReader(ImageStore& images, Options options);
+
+  // Errors: kInvalid (no such block), kIo, kUnavailable.
+  Result<DiskAnswer> read(OpenImage& image, uint64_t block, MayLend may_lend);
+  // The chunk if the cache has it; for a reader that has a descriptor of it already.
+  std::optional<chunk::ChunkCache::Lease> lease(OpenImage& image, uint64_t chunk);
+  // Until nothing is being filled (tests).
+  void drain() { filler_.drain(); }
+
+ private:
+  Result<DiskAnswer> look(OpenImage& image, uint64_t block, MayLend may_lend);
+  Result<DiskAnswer> read_stored(OpenImage& image, uint64_t block, const Digest& name);
+  Result<DiskAnswer> read_frame(image::BlockRange range, const chunk::Extent& extent);
+  Result<uint64_t> end_of_zeros(OpenImage& image, uint64_t chunk) const;
+  void note_miss(const Digest& chunk);
+
+  ImageStore& images_;
+  FrameCache frames_;
+  std::mutex misses_mutex_;
+  MissCounter misses_;  // guarded by misses_mutex_
+  Filler filler_;       // last: its thread uses what is above
+};
+
+}  // namespace ramet::host

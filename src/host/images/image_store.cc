@@ -1,0 +1,181 @@
+#include "host/images/image_store.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "chunk/directory_storage.h"
+
+namespace ramet::host {
+namespace {
+
+Result<uint64_t> allocated_bytes(int file) {
+  struct stat st;
+  if (::fstat(file, &st) < 0) return fail_errno("size of the file to import");
+  return static_cast<uint64_t>(st.st_blocks) * 512;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ImageStore>> ImageStore::open(ImageStoreOptions options) {
+  const std::string& directory = options.directory;
+  TRY(make_directories(directory, 0700));
+  TRY_ASSIGN(std::unique_ptr<chunk::DirectoryStorage> packs, chunk::DirectoryStorage::open(directory + "/packs"));
+  TRY_ASSIGN(std::unique_ptr<chunk::Store> store, chunk::Store::open(std::move(packs), directory + "/index.db", {}));
+  TRY_ASSIGN(
+      std::unique_ptr<chunk::ChunkCache> cache,
+      chunk::ChunkCache::open(directory + "/cache", {.max_bytes = options.cache_bytes, .trust = chunk::Trust::kSameBoot}));
+  TRY_ASSIGN(commit::Catalogue images, commit::Catalogue::open(directory + "/images"));
+  TRY_ASSIGN(commit::Catalogue templates, commit::Catalogue::open(directory + "/templates"));
+  return std::unique_ptr<ImageStore>(
+      new ImageStore(std::move(options), std::move(store), std::move(cache), std::move(images), std::move(templates)));
+}
+
+Result<std::shared_ptr<OpenImage>> ImageStore::add(const ImageId& id, chunk::Batch&, const image::ManifestRoot& root) {
+  const std::lock_guard lock(names_mutex_);
+  TRY(catalogue(id.space).add(id.name, root));
+  return remember(id, root);
+}
+
+Result<std::shared_ptr<OpenImage>> ImageStore::use(const ImageId& id) {
+  const std::lock_guard lock(names_mutex_);
+  TRY_ASSIGN(const image::ManifestRoot root, catalogue(id.space).get(id.name));
+  if (std::shared_ptr<OpenImage> open = find_open(id, root)) return open;
+  return remember(id, root);
+}
+
+Status ImageStore::remove(const ImageId& id) {
+  const std::lock_guard lock(names_mutex_);
+  return forget(id);
+}
+
+Status ImageStore::forget(const ImageId& id) {
+  TRY(catalogue(id.space).remove(id.name));
+  for (InUse& one : in_use_)
+    if (one.id == id) one.named = false;
+  wants_collection_ = true;
+  return {};
+}
+
+// An image that lost its name in use is garbage from when its last user goes.
+void ImageStore::drop_unused() {
+  std::erase_if(in_use_, [this](const InUse& one) {
+    if (!one.image.expired()) return false;
+    if (!one.named) wants_collection_ = true;
+    return true;
+  });
+}
+
+Result<std::vector<std::string>> ImageStore::names(ImageSpace space) const {
+  const std::lock_guard lock(names_mutex_);
+  return catalogue(space).names();
+}
+
+Status ImageStore::keep_templates(const std::set<std::string>& wanted) {
+  const std::lock_guard lock(names_mutex_);
+  drop_unused();
+  std::set<std::string> used = wanted;
+  for (const InUse& one : in_use_)
+    if (one.id.space == ImageSpace::kTemplate) used.insert(one.id.name);
+  TRY_ASSIGN(const std::vector<std::string> names, templates_.names());
+  for (const std::string& name : names)
+    if (!used.contains(name)) TRY(forget({ImageSpace::kTemplate, name}));
+  return {};
+}
+
+std::shared_ptr<OpenImage> ImageStore::find_open(const ImageId& id, const image::ManifestRoot& root) {
+  for (const InUse& one : in_use_)
+    if (std::shared_ptr<OpenImage> open = one.image.lock(); open && one.id == id && open->root() == root) return open;
+  return nullptr;
+}
+
+std::shared_ptr<OpenImage> ImageStore::remember(const ImageId& id, const image::ManifestRoot& root) {
+  drop_unused();
+  const auto load_page = [this](const Digest& page) -> Result<std::string> {
+    TRY_ASSIGN(const std::vector<std::byte> bytes, fetcher_.chunk(page));
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  const auto open = std::make_shared<OpenImage>(id, image::Manifest::of(root, load_page));
+  in_use_.push_back({id, open});
+  return open;
+}
+
+Result<std::shared_ptr<OpenImage>> ImageStore::import_raw(const ImageId& id, int file, OpenImage* parent,
+                                                          const commit::OnProgress& progress) {
+  TRY(commit::check_image_name(id.name));
+  if (const Result<std::shared_ptr<OpenImage>> there = use(id); there || there.error().kind() != ErrorKind::kNotFound)
+    return fail(ErrorKind::kExists, "there is an image '" + id.name + "' already");
+  TRY_ASSIGN(const uint64_t bytes, allocated_bytes(file));
+  TRY(options_.admit(bytes));
+  std::optional<image::Manifest> from;
+  if (parent) from = commit::manifest_in(*store_, parent->root());
+  chunk::Batch batch = store_->begin();
+  TRY_ASSIGN(const image::ManifestRoot root, commit::import_raw(file, batch, from ? &*from : nullptr, progress));
+  TRY(batch.commit());
+  options_.reached("image.stored");
+  TRY_ASSIGN(std::shared_ptr<OpenImage> image, add(id, batch, root));
+  options_.reached("image.named");
+  return image;
+}
+
+Status ImageStore::export_raw(OpenImage& image, int file, const commit::OnProgress& progress) const {
+  image::Manifest manifest = commit::manifest_in(*store_, image.root());
+  return commit::export_raw(manifest, *store_, file, progress);
+}
+
+void ImageStore::warm(OpenImage& image, int file) {
+  std::vector<std::byte> bytes;
+  for (uint64_t number = 0; number < image.chunks(); number++) {
+    const Result<Digest> name = image.chunk(number);
+    if (!name) return;
+    if (*name == image::kZeros || cache_->find(*name)) continue;
+    const bool room = cache_->usage().bytes + image::kChunkBytes <= options_.cache_bytes && options_.admit(image::kChunkBytes);
+    bytes.resize(image.blocks_of(number) * image::kBlockBytes);
+    if (!room || !pread_exact(file, bytes, number * image::kChunkBytes) || !cache_->fill(*name, bytes)) return;
+  }
+}
+
+Status add_needed(const chunk::Store& store, const image::ManifestRoot& root, std::unordered_set<Digest, DigestHash>& needed) {
+  image::Manifest manifest = commit::manifest_in(store, root);
+  for (const Digest& page : root.pages)
+    if (page != image::kZeros) needed.insert(page);
+  for (uint64_t number = 0; number < manifest.chunks(); number++) {
+    TRY_ASSIGN(const Digest name, manifest.chunk(number));
+    if (name != image::kZeros) needed.insert(name);
+  }
+  return {};
+}
+
+Result<std::vector<image::ManifestRoot>> ImageStore::roots() {
+  const std::lock_guard lock(names_mutex_);
+  wants_collection_ = false;
+  std::vector<image::ManifestRoot> out;
+  for (const ImageSpace space : {ImageSpace::kUser, ImageSpace::kTemplate}) {
+    TRY_ASSIGN(const std::vector<std::string> names, catalogue(space).names());
+    for (const std::string& name : names) {
+      TRY_ASSIGN(image::ManifestRoot root, catalogue(space).get(name));
+      out.push_back(std::move(root));
+    }
+  }
+  for (const InUse& one : in_use_)
+    if (const std::shared_ptr<OpenImage> open = one.image.lock()) out.push_back(open->root());
+  return out;
+}
+
+bool ImageStore::wants_collection() {
+  const std::lock_guard lock(names_mutex_);
+  drop_unused();
+  return wants_collection_;
+}
+
+Result<chunk::Store::Collected> ImageStore::collect() {
+  const std::lock_guard one_at_a_time(collection_);
+  TRY_ASSIGN(const std::vector<image::ManifestRoot> all, roots());
+  std::unordered_set<Digest, DigestHash> live;
+  for (const image::ManifestRoot& root : all) TRY(add_needed(*store_, root, live));
+  return store_->collect(live);
+}
+
+}  // namespace ramet::host

@@ -1,0 +1,125 @@
+// host/images/image_store.h - the images of one host: a chunk store, a cache of hot chunks, and names, in one directory.
+//
+//   DIRECTORY/packs, index.db     the chunks (docs/formats/pack.md)
+//   DIRECTORY/images              images that users named, one file each (docs/formats/manifest.md)
+//   DIRECTORY/templates           disks of templates, named by the SHA-256 of the disk: users cannot take these names
+//   DIRECTORY/cache               hot chunks as raw files
+//
+// `ramet-store --store DIRECTORY` understands the same directory while no daemon has it open.
+// An image is there when it has a name; what an import that failed or was killed left is collected. Not here: reading blocks
+// (disk_reader.h), which template or machine needs which disk (template_store.h, host_impl.h).
+// Thread: every method from many threads. A resource; outlives every OpenImage.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "chunk/chunk_cache.h"
+#include "chunk/store.h"
+#include "commit/catalogue.h"
+#include "commit/raw_image.h"
+#include "host/images/fetcher.h"
+#include "host/images/open_image.h"
+
+namespace ramet::host {
+
+struct ImageStoreOptions {
+  std::string directory;
+  uint64_t cache_bytes = 0;
+  // Whether the disk has room for so many bytes more.   Errors: kNoSpace.
+  std::function<Status(uint64_t bytes)> admit = [](uint64_t) { return Status(); };
+  Fetcher::Refetch refetch;
+  // Steps at which a test may kill the daemon.
+  std::function<void(std::string_view step)> reached = [](std::string_view) {};
+};
+
+class ImageStore {
+ public:
+  // Errors: kConflict (another process has it open), those of Store, Catalogue and ChunkCache.
+  static Result<std::unique_ptr<ImageStore>> open(ImageStoreOptions options);
+
+  // ---- names ----
+  // An image under a new name; durable when it returns. The batch still holds its chunks.   Errors: as Catalogue::add.
+  Result<std::shared_ptr<OpenImage>> add(const ImageId& id, chunk::Batch& batch, const image::ManifestRoot& root);
+  // Errors: kInvalid (name), kNotFound, kCorrupt, kIo.
+  Result<std::shared_ptr<OpenImage>> use(const ImageId& id);
+  // Whoever uses it goes on.   Errors: kInvalid (name), kNotFound, kIo.
+  Status remove(const ImageId& id);
+  // Sorted.   Errors: kIo.
+  Result<std::vector<std::string>> names(ImageSpace space) const;
+  // Removes the disks of templates that are not among these and that nobody uses.   Errors: kIo.
+  Status keep_templates(const std::set<std::string>& wanted);
+
+  // ---- content ----
+  // A raw file, which must not change meanwhile. `parent`: an image that it is probably a version of, or null.
+  // Errors: kExists, kInvalid (name, size), kNoSpace, kIo; the store is as before then.
+  Result<std::shared_ptr<OpenImage>> import_raw(const ImageId& id, int file, OpenImage* parent,
+                                                const commit::OnProgress& progress = {});
+  // Into an empty file.   Errors: as commit::export_raw.
+  Status export_raw(OpenImage& image, int file, const commit::OnProgress& progress = {}) const;
+  // The image's chunks into the cache, as far as it has room without giving up others: it will be read soon.
+  // Requires: `file` is what the image was made from, and has not changed since.
+  void warm(OpenImage& image, int file);
+
+  // ---- upkeep; slow ----
+  // Forgets chunks that no image needs.   Errors: as Store::collect, and of images that cannot be read: nothing is changed
+  // then.
+  Result<chunk::Store::Collected> collect();
+  // Something was removed since the last collection.
+  bool wants_collection();
+
+  chunk::Store& chunks() { return *store_; }
+  const chunk::Store& chunks() const { return *store_; }
+  chunk::ChunkCache& cache() { return *cache_; }
+  Fetcher& fetcher() { return fetcher_; }
+  ReadCounters& counters() { return counters_; }
+  const ImageStoreOptions& options() const { return options_; }
+
+ private:
+  ImageStore(ImageStoreOptions options, std::unique_ptr<chunk::Store> store, std::unique_ptr<chunk::ChunkCache> cache,
+             commit::Catalogue images, commit::Catalogue templates)
+      : options_(std::move(options)),
+        store_(std::move(store)),
+        cache_(std::move(cache)),
+        fetcher_(*store_, counters_, options_.refetch),
+        images_(std::move(images)),
+        templates_(std::move(templates)) {}
+  commit::Catalogue& catalogue(ImageSpace space) { return space == ImageSpace::kUser ? images_ : templates_; }
+  const commit::Catalogue& catalogue(ImageSpace space) const { return space == ImageSpace::kUser ? images_ : templates_; }
+  Result<std::vector<image::ManifestRoot>> roots();
+
+  struct InUse {
+    ImageId id;
+    std::weak_ptr<OpenImage> image;  // its users own it
+    bool named = true;
+  };
+  // With names_mutex_ held:
+  std::shared_ptr<OpenImage> find_open(const ImageId& id, const image::ManifestRoot& root);
+  std::shared_ptr<OpenImage> remember(const ImageId& id, const image::ManifestRoot& root);
+  Status forget(const ImageId& id);
+  void drop_unused();
+
+  const ImageStoreOptions options_;
+  const std::unique_ptr<chunk::Store> store_;
+  const std::unique_ptr<chunk::ChunkCache> cache_;
+  ReadCounters counters_;
+  Fetcher fetcher_;
+  // Held over the catalogues' small files: a name, and who uses its image, change together.
+  mutable std::mutex names_mutex_;
+  commit::Catalogue images_, templates_;  // guarded by names_mutex_
+  std::list<InUse> in_use_;               // guarded by names_mutex_
+  bool wants_collection_ = true;          // guarded by names_mutex_; what a crash left is found by the first one
+  std::mutex collection_;                 // one at a time
+};
+
+// Digests of all chunks, pages among them, that an image needs.   Errors: those of the store.
+Status add_needed(const chunk::Store& store, const image::ManifestRoot& root, std::unordered_set<Digest, DigestHash>& needed);
+
+}  // namespace ramet::host

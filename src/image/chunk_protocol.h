@@ -9,7 +9,7 @@
 //   Ask{id, block} -------------------->
 //              <-------------------------- one of Zeros | Data | Chunk + descriptor | Failed, with that id; in any order
 //              <-------------------------- GiveBack{chunk}     at any time: the cache wants its space back
-//   Returned{chunk} ------------------->   its descriptor is closed, asked for or not
+//   Returned{chunk} ------------------->   one descriptor of it is closed, asked for or not
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@
 namespace ramet::image {
 
 inline constexpr uint32_t kChunkProtocolVersion = 1;
-inline constexpr size_t kMaxHeldChunks = 256;     // descriptors that one reader may have
+inline constexpr size_t kMaxHeldChunks = 256;     // descriptors that one reader has, open asks counted in
 inline constexpr uint64_t kMaxAnswerBlocks = 32;  // of data, in one answer: a frame
 inline constexpr size_t kMaxDiskNameBytes = 128;
 inline constexpr size_t kMaxFailureBytes = 512;  // of text
@@ -35,8 +35,9 @@ inline constexpr size_t kMaxOpenAsks = 64;  // of one connection, unanswered
 
 // ---- from the reader ----
 struct Hello {
-  std::string disk;            // a name; empty: the disk that the daemon bound this connection to
-  std::vector<uint64_t> held;  // chunks whose descriptors it has already: inherited by fork(2), or from a daemon that died
+  std::string disk;  // a name; empty: the disk that the daemon bound this connection to
+  // Ascending: chunks whose descriptors it has already, inherited by fork(2), or from a daemon that died.
+  std::vector<uint64_t> held;
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 struct Ask {
@@ -85,7 +86,7 @@ struct GiveBack {
 };
 using DaemonMessage = std::variant<Welcome, Zeros, Data, Chunk, Failed, GiveBack>;
 
-// Of Data only the head: the blocks follow it in the packet (send them by a second iovec).
+// Of Data only the head: the blocks follow it in the packet. A long failure is cut.
 std::string encode(const ReaderMessage& message);
 std::string encode(const DaemonMessage& message);
 // Errors: kCorrupt with what is wrong, kUnsupported (another version).

@@ -1,6 +1,7 @@
 // chunk/frame.h - up to 32 literal blocks, compressed together (zstd 1; as they are where that does not help).
 // Why 128 KiB: one 4 KiB read from a cold frame takes 0.2 ms; larger frames save a few percent of space and cost that in time.
-// A frame is checked by the digest of its plain bytes before anybody sees them. Thread: a codec is one thread's.
+// A frame is checked by the digest of its plain bytes before anybody sees them; where a whole chunk is read, by the chunk's.
+// Thread: a codec is one thread's.
 #pragma once
 
 #include <cstddef>
@@ -47,12 +48,16 @@ class FrameEncoder {
   std::unique_ptr<ZSTD_CCtx_s, Free> context_;
 };
 
+// What says that the plain bytes are right: the frame's own digest, or that of the chunk, which the caller then compares.
+enum class FrameProof { kOwnDigest, kChunkDigest };
+
 class FrameDecoder {
  public:
   FrameDecoder();
   ~FrameDecoder();
   // Requires: plain.size() == entry.blocks * kBlockBytes.   Errors: kCorrupt; `plain` then holds anything.
-  Status decode(const FrameEntry& entry, std::span<const std::byte> stored, std::span<std::byte> plain);
+  Status decode(const FrameEntry& entry, std::span<const std::byte> stored, std::span<std::byte> plain,
+                FrameProof proof = FrameProof::kOwnDigest);
 
  private:
   struct Free {

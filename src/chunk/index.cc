@@ -182,11 +182,22 @@ Result<Recipe> Index::recipe(const Digest& digest) const {
 }
 
 Result<FramePlace> Index::frame(FrameId id) const {
+  TRY_ASSIGN(const std::vector<FramePlace> places, frames({&id, 1}));
+  return places[0];
+}
+
+Result<std::vector<FramePlace>> Index::frames(std::span<const FrameId> ids) const {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement query, db_.prepare(std::string(kFrameRows) + " WHERE frames.id = ?"));
-  TRY_ASSIGN(const bool there, query.bind(static_cast<int64_t>(id)).step());
-  if (!there) return fail(ErrorKind::kNotFound, "no frame " + std::to_string(id));
-  return frame_of(query);
+  std::vector<FramePlace> out;
+  out.reserve(ids.size());
+  for (const FrameId id : ids) {
+    TRY_ASSIGN(const bool there, query.reset().bind(static_cast<int64_t>(id)).step());
+    if (!there) return fail(ErrorKind::kNotFound, "no frame " + std::to_string(id));
+    TRY_ASSIGN(const FramePlace place, frame_of(query));
+    out.push_back(place);
+  }
+  return out;
 }
 
 Status Index::visit_frames(const std::function<void(const FramePlace&)>& visit) const {

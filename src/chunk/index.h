@@ -61,6 +61,8 @@ class Index {
   Result<Recipe> recipe(const Digest& digest) const;
   // Errors: kNotFound.
   Result<FramePlace> frame(FrameId id) const;
+  // One after the other.   Errors: kNotFound.
+  Result<std::vector<FramePlace>> frames(std::span<const FrameId> ids) const;
 
   struct Pack {
     PackId id{};

@@ -3,10 +3,10 @@
 #include "chunk/batch_state.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "base/checked.h"
 #include "base/log.h"
+#include "chunk/assembly.h"
 
 namespace ramet::chunk {
 namespace {
@@ -188,75 +188,47 @@ Status Store::load() {
 Batch Store::begin() { return Batch(std::make_unique<Batch::State>(*this, std::shared_lock(in_use_))); }
 
 // A collection may move what a recipe names between looking it up and reading it: then the second look finds it.
-Status Store::assemble_chunk(const Digest& digest, const std::function<Result<std::span<std::byte>>(const Recipe&)>& place,
-                             uint32_t first_block) const {
+Status Store::assemble(const Digest& digest, const std::function<Result<std::span<std::byte>>(const Recipe&)>& place,
+                       uint32_t first_block, FrameProof proof) const {
+  Assembly assembly(*index_, *packs_);
   for (int attempt = 1;; attempt++) {
     TRY_ASSIGN(const Recipe recipe, index_->recipe(digest));
     TRY_ASSIGN(const std::span<std::byte> out, place(recipe));
-    Status done = assemble(recipe, first_block, out);
+    Status done = assembly.run(recipe, first_block, out, proof);
     if (done || done.error().kind() != ErrorKind::kNotFound || attempt == 3) return done;
   }
 }
 
 Result<std::vector<std::byte>> Store::get(const Digest& digest) const {
   std::vector<std::byte> out;
-  TRY(assemble_chunk(
-      digest,
-      [&](const Recipe& recipe) -> Result<std::span<std::byte>> {
-        out.resize(recipe.blocks() * kBlockBytes);
-        return out;
-      },
-      0));
-  if (sha256(out) != digest) return fail(ErrorKind::kCorrupt, "chunk " + digest.to_hex() + " does not have its digest");
+  TRY(get(digest, [&](size_t bytes) -> Result<std::span<std::byte>> {
+    out.resize(bytes);
+    return out;
+  }));
   return out;
 }
 
-Status Store::read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const {
-  return assemble_chunk(
-      digest,
-      [&](const Recipe& recipe) -> Result<std::span<std::byte>> {
-        if (out.size() % kBlockBytes != 0 || !range_within(first_block, out.size() / kBlockBytes, recipe.blocks()))
-          return fail(ErrorKind::kInvalid, std::to_string(out.size()) + " bytes from block " + std::to_string(first_block) +
-                                               " of a chunk of " + std::to_string(recipe.blocks()) + " blocks");
-        return out;
-      },
-      first_block);
+Status Store::get(const Digest& digest, const std::function<Result<std::span<std::byte>>(size_t bytes)>& room) const {
+  std::span<std::byte> out;
+  const auto place = [&](const Recipe& recipe) -> Result<std::span<std::byte>> {
+    TRY_ASSIGN(out, room(recipe.blocks() * kBlockBytes));
+    return out;
+  };
+  TRY(assemble(digest, place, 0, FrameProof::kChunkDigest));
+  if (sha256(out) == digest) return {};
+  TRY(assemble(digest, place, 0, FrameProof::kOwnDigest));  // which frame is it?
+  if (sha256(out) == digest) return {};
+  return fail(ErrorKind::kCorrupt, "chunk " + digest.to_hex() + " does not have its digest");
 }
 
-// Each frame is read once, however often the recipe comes back to it.
-Status Store::assemble(const Recipe& recipe, uint32_t first_block, std::span<std::byte> out) const {
-  struct Piece {
-    uint32_t from, blocks;
-    size_t to;  // block of `out`
+Status Store::read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const {
+  const auto place = [&](const Recipe& recipe) -> Result<std::span<std::byte>> {
+    if (out.size() % kBlockBytes != 0 || !range_within(first_block, out.size() / kBlockBytes, recipe.blocks()))
+      return fail(ErrorKind::kInvalid, std::to_string(out.size()) + " bytes from block " + std::to_string(first_block) +
+                                           " of a chunk of " + std::to_string(recipe.blocks()) + " blocks");
+    return out;
   };
-  std::unordered_map<FrameId, std::vector<Piece>> pieces;
-  const uint32_t end_block = first_block + static_cast<uint32_t>(out.size() / kBlockBytes);
-  uint32_t at = 0;
-  for (const Extent& e : recipe.extents) {
-    const uint32_t begin = std::max(at, first_block), end = std::min(at + e.blocks, end_block);
-    if (begin < end) {
-      const size_t to = begin - first_block;
-      if (e.frame)
-        pieces[*e.frame].push_back({e.first + begin - at, end - begin, to});
-      else
-        std::ranges::fill(out.subspan(to * kBlockBytes, (end - begin) * kBlockBytes), std::byte{0});
-    }
-    at += e.blocks;
-  }
-  FrameDecoder decoder;
-  std::vector<std::byte> plain;
-  for (const auto& [id, parts] : pieces) {
-    TRY_ASSIGN(const FramePlace place, index_->frame(id));
-    plain.resize(place.entry.blocks * kBlockBytes);
-    TRY(read_frame(*packs_, place.pack, place.entry, decoder, plain));
-    for (const Piece& p : parts) {
-      if (!range_within(p.from, p.blocks, place.entry.blocks))
-        return fail(ErrorKind::kCorrupt, "a recipe uses blocks that frame " + std::to_string(id) + " does not have");
-      std::copy_n(plain.begin() + static_cast<std::ptrdiff_t>(p.from * kBlockBytes), p.blocks * kBlockBytes,
-                  out.begin() + static_cast<std::ptrdiff_t>(p.to * kBlockBytes));
-    }
-  }
-  return {};
+  return assemble(digest, place, first_block, FrameProof::kOwnDigest);
 }
 
 }  // namespace ramet::chunk

@@ -60,6 +60,8 @@ class Store {
   Result<bool> has(const Digest& digest) const { return index_->has_chunk(digest); }
   // Checked against its name.   Errors: kNotFound, kCorrupt, kIo, kUnavailable.
   Result<std::vector<std::byte>> get(const Digest& digest) const;
+  // The same, to where `room` says: it is told how long the chunk is, and may refuse.   Errors: also those of `room`.
+  Status get(const Digest& digest, const std::function<Result<std::span<std::byte>>(size_t bytes)>& room) const;
   // Some blocks of it, each frame checked by its own digest; `out` is as long as they are.   Errors: kInvalid (range), as
   // get().
   Status read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const;
@@ -83,9 +85,8 @@ class Store {
   Store(std::unique_ptr<PackStorage> packs, std::unique_ptr<Index> index, Options options)
       : options_(options), packs_(std::move(packs)), index_(std::move(index)) {}
   Status load();
-  Status assemble(const Recipe& recipe, uint32_t first_block, std::span<std::byte> out) const;
-  Status assemble_chunk(const Digest& digest, const std::function<Result<std::span<std::byte>>(const Recipe&)>& place,
-                        uint32_t first_block) const;
+  Status assemble(const Digest& digest, const std::function<Result<std::span<std::byte>>(const Recipe&)>& place,
+                  uint32_t first_block, FrameProof proof) const;
 
   const Options options_;
   const std::unique_ptr<PackStorage> packs_;

@@ -29,7 +29,7 @@ DiskReader::DiskReader(ImageStore& images, Options options)
       frames_(options.decoded_bytes),
       misses_(options.fill),
       filler_(images.fetcher(), images.cache(), images.counters(),
-              {images.options().admit, std::move(options.cache_is_leased)}) {}
+              {images.options().admit, [this] { tell_cache_is_leased(); }}) {}
 
 Result<DiskAnswer> DiskReader::read(OpenImage& image, uint64_t block, MayLend may_lend) {
   images_.counters().asks++;
@@ -103,6 +103,16 @@ std::optional<chunk::ChunkCache::Lease> DiskReader::lease(OpenImage& image, uint
   std::optional<chunk::ChunkCache::Lease> lease = images_.cache().find(*name);
   if (lease) lease->close_fd();
   return lease;
+}
+
+void DiskReader::when_cache_is_leased(std::function<void()> call) {
+  const std::lock_guard lock(leased_mutex_);
+  when_leased_ = std::move(call);
+}
+
+void DiskReader::tell_cache_is_leased() {
+  const std::lock_guard lock(leased_mutex_);
+  if (when_leased_) when_leased_();
 }
 
 void DiskReader::note_miss(const Digest& chunk) {

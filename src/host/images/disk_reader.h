@@ -46,7 +46,6 @@ class DiskReader {
   struct Options {
     FillPolicy fill;
     size_t decoded_bytes = 16u << 20;  // of frames kept decoded
-    std::function<void()> cache_is_leased = [] {};
   };
   DiskReader(ImageStore& images, Options options);
 
@@ -54,6 +53,8 @@ class DiskReader {
   Result<DiskAnswer> read(OpenImage& image, uint64_t block, MayLend may_lend);
   // The chunk if the cache has it; for a reader that has a descriptor of it already.
   std::optional<chunk::ChunkCache::Lease> lease(OpenImage& image, uint64_t chunk);
+  // Called when a chunk does not fit because readers hold what is in the cache. Not any more once this returned with another.
+  void when_cache_is_leased(std::function<void()> call);
   // Until nothing is being filled (tests).
   void drain() { filler_.drain(); }
 
@@ -63,9 +64,12 @@ class DiskReader {
   Result<DiskAnswer> read_frame(image::BlockRange range, const chunk::Extent& extent);
   Result<uint64_t> end_of_zeros(OpenImage& image, uint64_t chunk) const;
   void note_miss(const Digest& chunk);
+  void tell_cache_is_leased();
 
   ImageStore& images_;
   FrameCache frames_;
+  std::mutex leased_mutex_;            // held across the call, which does not wait
+  std::function<void()> when_leased_;  // guarded by leased_mutex_
   std::mutex misses_mutex_;
   MissCounter misses_;  // guarded by misses_mutex_
   Filler filler_;       // last: its thread uses what is above

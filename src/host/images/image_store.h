@@ -25,6 +25,7 @@
 #include "chunk/store.h"
 #include "commit/catalogue.h"
 #include "commit/raw_image.h"
+#include "commit/stored_manifest.h"
 #include "host/images/fetcher.h"
 #include "host/images/open_image.h"
 

@@ -1,0 +1,241 @@
+#include "host/images/chunk_server.h"
+
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/socket.h"
+
+namespace ramet::host {
+namespace {
+
+// What epoll says of descriptors that are no connection.
+constexpr uint64_t kStopId = ~uint64_t{0}, kListenerId = kStopId - 1;
+// Chunks that one reader is asked for when the cache is full of what readers hold.
+constexpr size_t kAskedBackAtOnce = 16;
+
+Status watch(int epoll, int operation, int fd, uint64_t id, uint32_t events) {
+  epoll_event e{};
+  e.events = events;
+  e.data.u64 = id;
+  if (::epoll_ctl(epoll, operation, fd, &e) < 0) return fail_errno("watch a socket");
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ChunkServer>> ChunkServer::start(DiskReader& reader, Options options) {
+  std::unique_ptr<ChunkServer> server(new ChunkServer(reader, std::move(options)));
+  TRY(server->begin());
+  return server;
+}
+
+Status ChunkServer::begin() {
+  reader_.when_cache_is_leased([this] { ask_back(); });
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_) return fail_errno("create epoll");
+  stop_event_.reset(::eventfd(0, EFD_CLOEXEC));
+  if (!stop_event_) return fail_errno("create eventfd");
+  TRY(watch(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), kStopId, EPOLLIN));
+  receiver_ = std::thread([this] { receive_loop(); });
+  ::pthread_setname_np(receiver_.native_handle(), "chunk-socket");
+  for (size_t i = 0; i < options_.workers; i++) {
+    workers_.emplace_back([this] { work_loop(); });
+    ::pthread_setname_np(workers_.back().native_handle(), "chunk-work");
+  }
+  return {};
+}
+
+ChunkServer::~ChunkServer() {
+  reader_.when_cache_is_leased({});
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    work_there_.notify_all();
+  }
+  if (stop_event_) ::eventfd_write(stop_event_.get(), 1);
+  if (receiver_.joinable()) receiver_.join();
+  for (std::thread& w : workers_) w.join();
+  for (const ConnectionPtr& c : all()) c->end();
+}
+
+Result<UniqueFd> ChunkServer::attach(std::shared_ptr<OpenImage> image) {
+  TRY_ASSIGN(SocketPair pair, make_socket_pair(SOCK_SEQPACKET));
+  TRY(add(std::move(pair.a), std::move(image)));
+  return std::move(pair.b);
+}
+
+Status ChunkServer::listen(const std::string& path) {
+  TRY_ASSIGN(listener_, listen_unix(path, SOCK_SEQPACKET, 64));
+  return watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), kListenerId, EPOLLIN);
+}
+
+Status ChunkServer::add(UniqueFd socket, std::shared_ptr<OpenImage> bound) {
+  const std::lock_guard lock(mutex_);
+  const auto connection = std::make_shared<ChunkConnection>(next_id_++, std::move(socket), std::move(bound));
+  TRY(watch(epoll_.get(), EPOLL_CTL_ADD, connection->socket(), connection->id(), EPOLLIN));
+  connections_.emplace(connection->id(), Entry{connection});
+  return {};
+}
+
+void ChunkServer::receive_loop() {
+  std::array<epoll_event, 64> events;
+  for (;;) {
+    const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    for (int i = 0; i < n; i++) {
+      const epoll_event& e = events[static_cast<size_t>(i)];
+      if (e.data.u64 == kStopId) return;
+      if (e.data.u64 == kListenerId)
+        accept_one();
+      else
+        on_event(e.data.u64, e.events);
+    }
+  }
+}
+
+void ChunkServer::accept_one() {
+  Result<UniqueFd> socket = accept_unix(listener_.get(), MonotonicClock::now());
+  if (!socket) return;
+  size_t named = 0;
+  for (const ConnectionPtr& c : all()) named += c->bound() == nullptr;
+  if (named >= options_.max_named) {
+    log_warn("chunk socket: " + std::to_string(named) + " clients, one more is refused");
+    return;
+  }
+  if (const Status added = add(std::move(*socket), nullptr); !added) log_warn("chunk socket: " + added.error().to_string());
+}
+
+void ChunkServer::on_event(uint64_t id, uint32_t events) {
+  const ConnectionPtr connection = find(id);
+  if (!connection) return;
+  if (events & EPOLLOUT) flush(connection);
+  if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) return;
+  const Status received = connection->receive();
+  if (!received) return end(connection, received.error());
+  tend(connection);
+}
+
+void ChunkServer::work_loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_there_.wait(lock, [this] { return stop_ || !ready_.empty(); });
+    if (stop_) return;
+    const auto it = connections_.find(ready_.front());
+    ready_.pop_front();
+    if (it == connections_.end()) continue;
+    const ConnectionPtr connection = it->second.connection;
+    std::optional<ChunkConnection::Work> task = connection->take();
+    it->second.ready = connection->has_work();
+    if (it->second.ready) ready_.push_back(connection->id());  // behind all others
+    if (!task) continue;
+    lock.unlock();
+    work(connection, *std::move(task));
+    lock.lock();
+  }
+}
+
+void ChunkServer::work(const ConnectionPtr& connection, ChunkConnection::Work work) {
+  if (const image::Hello* hello = std::get_if<image::Hello>(&work.what)) {
+    greet(connection, *hello);
+  } else {
+    const image::Ask& ask = std::get<image::Ask>(work.what);
+    connection->answer(ask, reader_.read(*work.image, ask.block, work.may_lend));
+  }
+  flush(connection);
+}
+
+void ChunkServer::greet(const ConnectionPtr& connection, const image::Hello& hello) {
+  const Result<std::shared_ptr<OpenImage>> disk = disk_of(*connection, hello);
+  if (!disk) {
+    connection->refuse(disk.error());
+    if (!connection->flush()) log_debug("chunk socket: a refused reader is gone already");
+    return end(connection, disk.error());
+  }
+  std::vector<ChunkConnection::Held> held;
+  for (const uint64_t chunk : hello.held)
+    if (std::optional<chunk::ChunkCache::Lease> lease = reader_.lease(**disk, chunk))
+      held.push_back({chunk, *std::move(lease)});
+  connection->greet(*disk, std::move(held));
+}
+
+Result<std::shared_ptr<OpenImage>> ChunkServer::disk_of(const ChunkConnection& connection, const image::Hello& hello) {
+  std::shared_ptr<OpenImage> disk = connection.bound();
+  if (disk && !hello.disk.empty())
+    return fail(ErrorKind::kPermission, "a reader that is bound to its disk asked for '" + hello.disk + "'");
+  if (!disk) {
+    TRY_ASSIGN(disk, options_.find(hello.disk));
+  }
+  if (disk->root().kind != image::ImageKind::kDisk)
+    return fail(ErrorKind::kInvalid, "image '" + disk->id().name + "' is not of a disk");
+  return disk;
+}
+
+void ChunkServer::flush(const ConnectionPtr& connection) {
+  if (const Status flushed = connection->flush(); !flushed) return end(connection, flushed.error());
+  tend(connection);
+}
+
+// What the connection waits for now: a worker, or its reader.
+void ChunkServer::tend(const ConnectionPtr& connection) {
+  const std::lock_guard lock(mutex_);
+  const auto it = connections_.find(connection->id());
+  if (it == connections_.end()) return;
+  Entry& entry = it->second;
+  if (const bool unsent = connection->has_unsent(); unsent != entry.waits_to_send) {
+    entry.waits_to_send = unsent;
+    const uint32_t events = unsent ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    (void)watch(epoll_.get(), EPOLL_CTL_MOD, connection->socket(), connection->id(), events).has_value();
+  }
+  if (entry.ready || !connection->has_work()) return;
+  entry.ready = true;
+  ready_.push_back(connection->id());
+  work_there_.notify_one();
+}
+
+void ChunkServer::end(const ConnectionPtr& connection, const Error& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (connections_.erase(connection->id()) == 0) return;
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket(), nullptr);
+  }
+  if (why.kind() != ErrorKind::kUnavailable) log_warn("chunk socket: " + why.to_string());
+  connection->end();
+}
+
+void ChunkServer::ask_back() {
+  for (const ConnectionPtr& c : all()) {
+    c->ask_back(kAskedBackAtOnce);
+    flush(c);
+  }
+}
+
+ChunkServer::Usage ChunkServer::usage() const {
+  Usage usage;
+  for (const ConnectionPtr& c : all()) {
+    usage.connections++;
+    usage.held_chunks += c->held();
+  }
+  return usage;
+}
+
+ChunkServer::ConnectionPtr ChunkServer::find(uint64_t id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = connections_.find(id);
+  return it == connections_.end() ? nullptr : it->second.connection;
+}
+
+std::vector<ChunkServer::ConnectionPtr> ChunkServer::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ConnectionPtr> out;
+  for (const auto& [id, entry] : connections_) out.push_back(entry.connection);
+  return out;
+}
+
+}  // namespace ramet::host

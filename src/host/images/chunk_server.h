@@ -1,0 +1,90 @@
+// host/images/chunk_server.h - the chunk socket: many readers, each of one disk, answered side by side. Two doors:
+//
+//   attach(image)     a socket for a machine's monitor, bound to that image: it can reach nothing else
+//   listen(path)      a socket file, mode 0600, where a reader names the image of a user (NBD)
+//
+// One thread takes packets, a few do the work; a connection's turn ends after one ask, so a reader with many open asks does not
+// keep the others waiting. Not here: the rules of one connection (chunk_connection.h), reading (disk_reader.h).
+// Thread: every method from any. Threads of its own: `chunk-socket`, `chunk-work`; they end in the destructor, and all
+// connections with them. A resource.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "host/images/chunk_connection.h"
+
+namespace ramet::host {
+
+class ChunkServer {
+ public:
+  struct Options {
+    size_t workers = 2;
+    size_t max_named = 256;  // connections by the socket file
+    // Errors: kInvalid (name), kNotFound, kCorrupt, kIo.
+    std::function<Result<std::shared_ptr<OpenImage>>(const std::string& name)> find;
+  };
+  // Errors: by errno.
+  static Result<std::unique_ptr<ChunkServer>> start(DiskReader& reader, Options options);
+  ~ChunkServer();
+  ChunkServer(const ChunkServer&) = delete;
+  ChunkServer& operator=(const ChunkServer&) = delete;
+
+  // The reader's end of a new connection.   Errors: by errno.
+  Result<UniqueFd> attach(std::shared_ptr<OpenImage> image);
+  // Once.   Errors: by errno.
+  Status listen(const std::string& path);
+  // Readers shall give back chunks that they have had for long: the cache needs room. Not waited for.
+  void ask_back();
+
+  struct Usage {
+    size_t connections = 0;
+    size_t held_chunks = 0;
+  };
+  Usage usage() const;
+
+ private:
+  using ConnectionPtr = std::shared_ptr<ChunkConnection>;
+  ChunkServer(DiskReader& reader, Options options) : reader_(reader), options_(std::move(options)) {}
+  Status begin();
+  void receive_loop();
+  void work_loop();
+  void on_event(uint64_t id, uint32_t events);
+  void accept_one();
+  Status add(UniqueFd socket, std::shared_ptr<OpenImage> bound);
+  void work(const ConnectionPtr& connection, ChunkConnection::Work work);
+  void greet(const ConnectionPtr& connection, const image::Hello& hello);
+  Result<std::shared_ptr<OpenImage>> disk_of(const ChunkConnection& connection, const image::Hello& hello);
+  void flush(const ConnectionPtr& connection);
+  void tend(const ConnectionPtr& connection);
+  void end(const ConnectionPtr& connection, const Error& why);
+  ConnectionPtr find(uint64_t id) const;
+  std::vector<ConnectionPtr> all() const;
+
+  DiskReader& reader_;
+  const Options options_;
+  UniqueFd epoll_, stop_event_, listener_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_there_;
+  struct Entry {
+    ConnectionPtr connection;
+    bool ready = false;          // it is in ready_
+    bool waits_to_send = false;  // epoll tells when the reader took something
+  };
+  std::unordered_map<uint64_t, Entry> connections_;  // guarded by mutex_
+  std::deque<uint64_t> ready_;                       // guarded by mutex_: those with something to do
+  uint64_t next_id_ = 0;                             // guarded by mutex_
+  bool stop_ = false;                                // guarded by mutex_
+  std::thread receiver_;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace ramet::host

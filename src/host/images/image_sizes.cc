@@ -1,0 +1,42 @@
+#include "host/images/image_sizes.h"
+
+#include <unordered_map>
+
+namespace ramet::host {
+namespace {
+
+using Frames = std::unordered_set<chunk::FrameId>;
+
+Result<Frames> frames_of(const chunk::Store& store, const OpenImage& image) {
+  std::unordered_set<Digest, DigestHash> needed;
+  TRY(add_needed(store, image.root(), needed));
+  Frames frames;
+  for (const Digest& name : needed) {
+    TRY_ASSIGN(const chunk::Recipe recipe, store.index().recipe(name));
+    for (const chunk::FrameId id : recipe.frames()) frames.insert(id);
+  }
+  return frames;
+}
+
+}  // namespace
+
+Result<std::vector<ImageSizes>> measure_images(ImageStore& images, std::span<const std::shared_ptr<OpenImage>> all) {
+  const chunk::Store& store = images.chunks();
+  std::vector<Frames> frames;
+  std::unordered_map<chunk::FrameId, size_t> users;
+  for (const std::shared_ptr<OpenImage>& image : all) {
+    TRY_ASSIGN(Frames one, frames_of(store, *image));
+    for (const chunk::FrameId id : one) users[id]++;
+    frames.push_back(std::move(one));
+  }
+  std::vector<ImageSizes> sizes(all.size());
+  for (size_t i = 0; i < all.size(); i++)
+    for (const chunk::FrameId id : frames[i]) {
+      TRY_ASSIGN(const chunk::FramePlace place, store.index().frame(id));
+      sizes[i].stored_bytes += place.entry.stored_bytes;
+      if (users.at(id) == 1) sizes[i].unique_bytes += place.entry.stored_bytes;
+    }
+  return sizes;
+}
+
+}  // namespace ramet::host

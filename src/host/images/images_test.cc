@@ -1,0 +1,133 @@
+// What users do with their images: in, out, compare, measure.
+#include "host/images/images.h"
+
+#include <filesystem>
+
+#include "host/images/testing/image_fixture.h"
+
+namespace ramet::host {
+namespace {
+
+using image::kBlockBytes;
+using testing::Bytes;
+
+class ImagesTest : public testing::ImageFixture {
+ protected:
+  void SetUp() override { open(); }
+  void open() {
+    own_.reset();
+    Images::Options options;
+    options.store.directory = directory_.path + "/store";
+    options.store.cache_bytes = 64u << 20;
+    options.socket = directory_.path + "/chunk.sock";
+    own_ = Images::open(std::move(options)).value();
+  }
+  // In pieces that respect no border.
+  Result<std::shared_ptr<OpenImage>> upload(const std::string& name, const Bytes& bytes, const std::string& parent = {}) {
+    TRY_ASSIGN(const std::unique_ptr<ImageUpload> upload, own_->upload(name));
+    for (size_t at = 0; at < bytes.size(); at += 100'001)
+      TRY(upload->write(std::span(bytes).subspan(at, std::min<size_t>(100'001, bytes.size() - at))));
+    return upload->finish(parent);
+  }
+  Bytes download(const std::string& name) {
+    const std::unique_ptr<ImageDownload> download = own_->download(name).value();
+    Bytes out;
+    for (;;) {
+      const std::span<const std::byte> piece = download->next().value();
+      if (piece.empty()) return out;
+      out.insert(out.end(), piece.begin(), piece.end());
+    }
+  }
+  size_t unfinished() const {
+    std::error_code error;
+    return static_cast<size_t>(
+        std::distance(std::filesystem::directory_iterator(directory_.path + "/store/incoming", error), {}));
+  }
+
+  std::unique_ptr<Images> own_;
+};
+
+TEST_F(ImagesTest, WhatGoesInComesOut) {
+  const Bytes bytes = content(raw_file(5000, {0, 1, 2, 100, 4095, 4096, 4999}));
+  ASSERT_TRUE(upload("disk", bytes));
+  EXPECT_EQ(download("disk"), bytes);
+  EXPECT_EQ(own_->get("disk")->bytes, bytes.size());
+  EXPECT_EQ(unfinished(), 0u);
+}
+
+TEST_F(ImagesTest, AFileThatIsNoWholeNumberOfBlocksIsFilledUpWithZeros) {
+  Bytes bytes = block_bytes(1);
+  bytes.resize(kBlockBytes + 100, std::byte{7});
+  ASSERT_TRUE(upload("disk", bytes));
+  bytes.resize(2 * kBlockBytes);
+  EXPECT_EQ(download("disk"), bytes);
+}
+
+TEST_F(ImagesTest, AnUploadThatIsGivenUpLeavesNothing) {
+  {
+    const std::unique_ptr<ImageUpload> upload = own_->upload("disk").value();
+    ASSERT_TRUE(upload->write(block_bytes(1)));
+    EXPECT_EQ(unfinished(), 1u);
+  }
+  EXPECT_EQ(unfinished(), 0u);
+  EXPECT_EQ(own_->get("disk").error().kind(), ErrorKind::kNotFound);
+}
+
+TEST_F(ImagesTest, WhatAKilledDaemonLeftOfAnUploadGoesAtTheNextStart) {
+  std::filesystem::create_directories(directory_.path + "/store/incoming");
+  ASSERT_TRUE(replace_file(directory_.path + "/store/incoming/0", "part of something"));
+  open();
+  EXPECT_EQ(unfinished(), 0u);
+}
+
+TEST_F(ImagesTest, ANameIsTakenOnceAndAnEmptyFileIsNoImage) {
+  ASSERT_TRUE(upload("disk", block_bytes(1)));
+  EXPECT_EQ(upload("disk", block_bytes(1)).error().kind(), ErrorKind::kExists);
+  EXPECT_EQ(upload("empty", {}).error().kind(), ErrorKind::kInvalid);
+  EXPECT_EQ(upload("no/name", block_bytes(1)).error().kind(), ErrorKind::kInvalid);
+  EXPECT_EQ(upload("child", block_bytes(1), "unknown").error().kind(), ErrorKind::kNotFound);
+}
+
+TEST_F(ImagesTest, ADiffNamesTheBlocks) {
+  Bytes bytes = content(raw_file(5000, {0, 1, 2, 4999}));
+  ASSERT_TRUE(upload("a", bytes));
+  for (const size_t block : {1u, 2u, 4100u}) bytes[block * kBlockBytes] ^= std::byte{1};
+  ASSERT_TRUE(upload("b", bytes, "a"));
+  const ImageDiff diff = own_->diff("a", "b").value();
+  EXPECT_EQ(diff.changed_chunks, 2u);
+  EXPECT_EQ(diff.changed_blocks, 3u);
+  EXPECT_EQ(diff.ranges, (std::vector<image::BlockRange>{{1, 2}, {4100, 1}}));
+  EXPECT_FALSE(diff.truncated);
+}
+
+TEST_F(ImagesTest, ImagesOfDifferentSizeAreNotCompared) {
+  ASSERT_TRUE(upload("a", Bytes(kBlockBytes)));
+  ASSERT_TRUE(upload("b", Bytes(2 * kBlockBytes)));
+  EXPECT_EQ(own_->diff("a", "b").error().kind(), ErrorKind::kInvalid);
+}
+
+TEST_F(ImagesTest, AVersionOfAnImageCostsItsChanges) {
+  std::vector<uint64_t> written;
+  for (uint64_t block = 0; block < 320; block++) written.push_back(block);
+  Bytes bytes = content(raw_file(4096, written));
+  ASSERT_TRUE(upload("a", bytes));
+  const uint64_t alone = own_->get("a")->unique_bytes;
+  EXPECT_GT(alone, 300 * kBlockBytes);
+  bytes[0] ^= std::byte{1};
+  ASSERT_TRUE(upload("b", bytes, "a"));
+  EXPECT_GT(own_->get("b")->stored_bytes, 300 * kBlockBytes);
+  EXPECT_LT(own_->get("b")->unique_bytes, 4 * kBlockBytes);
+  EXPECT_LT(own_->get("a")->unique_bytes, alone / 2);
+}
+
+TEST_F(ImagesTest, TheReportCounts) {
+  ASSERT_TRUE(upload("a", block_bytes(1)));
+  const ImagesReport report = own_->report().value();
+  EXPECT_EQ(report.images, 1u);
+  EXPECT_EQ(report.template_disks, 0u);
+  EXPECT_EQ(report.chunks, 2u);
+  EXPECT_GT(report.pack_bytes, kBlockBytes);
+}
+
+}  // namespace
+}  // namespace ramet::host

@@ -68,6 +68,7 @@ struct Line {
   KillOptions kill;
   LogsOptions logs;
   TemplateOptions templ;
+  DiskOptions disk;
   std::string shell, ps_id;
   std::vector<std::string> after_dashes;  // the command in the sandbox or machine
   std::map<const CLI::App*, Argument> arguments;
@@ -202,6 +203,50 @@ void add_template_commands(Line& line, CLI::App& app) {
   rm->add_option("name", line.templ.names, "Templates")->required();
 }
 
+void add_disk_source(CLI::App* command, DiskOptions& o) {
+  command->add_option("image", o.image, "Image")->required();
+  command->add_option("--writable", o.writable,
+                      "Keep changes in this directory, which belongs to one server at a time (default: read-only)");
+  command->add_option("--timeout", o.timeout, "How long reads wait for a daemon that is away before they fail (90s, 15m)")
+      ->capture_default_str();
+  command->add_option("--daemon-socket", o.daemon_socket,
+                      "The daemon's chunk socket (default: chunk.sock beside its API socket)");
+}
+
+void add_disk_commands(Line& line, CLI::App& app) {
+  Session& s = line.session;
+  CLI::App* group = add(line, app, "disk", "Use the disk of an image from this computer", "", Argument::kNone, nullptr);
+  group->require_subcommand(1);
+  CLI::App* serve = add(
+      line, *group, "serve", "Serve the disk of an image over NBD",
+      "The URI is printed when clients can connect: qemu, nbdcopy, nbdinfo, nbd-client. With --writable they may change the\n"
+      "disk; the image stays as it is, and the changes are there again next time. Several clients may connect at once.\n"
+      "Everybody who reaches the socket or the port may use the disk. Ctrl-C ends the server when its clients have left, a\n"
+      "second one at once; what they flushed is kept.\n\n"
+      "Needs the package nbdkit.\n\n"
+      "Examples:\n  ramet disk serve debian\n  ramet disk serve debian --writable ~/changes --socket /tmp/debian.sock\n"
+      "  qemu-img convert -f raw -O qcow2 'nbd+unix:///?socket=/tmp/debian.sock' debian.qcow2\n"
+      "  ramet disk serve debian --port 10809 --json",
+      Argument::kNone, [&line, &s] { return cmd_disk_serve(s, line.disk); });
+  add_disk_source(serve, line.disk);
+  CLI::Option* socket = serve->add_option("--socket", line.disk.socket, "Listen on this unix socket (default: a new one)");
+  serve->add_option("--port", line.disk.port, "Listen on this port of 127.0.0.1")
+      ->check(CLI::Range(1, 65535))
+      ->excludes(socket);
+
+  CLI::App* mount = add(
+      line, *group, "mount", "Show the disk of an image as a file",
+      "The file is TARGET/nbd if TARGET is a directory, else TARGET itself, which covers an existing file and is made for as\n"
+      "long as it takes otherwise. It is a disk, not its file system: mount that by a loop device, or read it with debugfs.\n"
+      "Ctrl-C unmounts when no program uses the file, a second one at once.\n\n"
+      "Needs the packages nbdkit, libnbd-bin and fuse3.\n\n"
+      "Examples:\n  ramet disk mount debian disk.img\n  debugfs -R 'ls /etc' disk.img\n"
+      "  ramet disk mount debian disk.img --writable ~/changes\n  mount -o loop disk.img /mnt",
+      Argument::kFile, [&line, &s] { return cmd_disk_mount(s, line.disk); });
+  add_disk_source(mount, line.disk);
+  mount->add_option("target", line.disk.target, "Directory or file")->required();
+}
+
 void add_machine_commands(Line& line, CLI::App& app) {
   Session& s = line.session;
   CLI::App* group =
@@ -284,6 +329,7 @@ int run_app(const std::vector<std::string>& all_words) {
   app.add_flag("-q,--quiet", line.session.quiet, "No words on stderr except errors");
   add_sandbox_commands(line, app);
   add_template_commands(line, app);
+  add_disk_commands(line, app);
   add_machine_commands(line, app);
   add(line, app, "doctor", "Check what this computer offers and what is missing", "", Argument::kNone,
       [&line] { return cmd_doctor(line.session); });

@@ -54,6 +54,15 @@ struct TemplateOptions {
   bool fresh = false;
   std::vector<std::string> names;
 };
+struct DiskOptions {
+  std::string image;
+  std::string writable;  // directory of the changes; empty: read-only
+  std::string socket;    // to listen on
+  std::optional<uint16_t> port;
+  std::string target;  // where to mount
+  std::string daemon_socket;
+  std::string timeout = "30s";
+};
 
 // cmd_sandbox.cc
 Result<int> cmd_run(Session& session, const RunOptions& options);
@@ -74,6 +83,9 @@ Result<int> cmd_template_build(Session& session, const TemplateOptions& options)
 Result<int> cmd_template_push(Session& session, const TemplateOptions& options);
 Result<int> cmd_template_ls(Session& session);
 Result<int> cmd_template_rm(Session& session, const TemplateOptions& options);
+// cmd_disk.cc
+Result<int> cmd_disk_serve(Session& session, const DiskOptions& options);
+Result<int> cmd_disk_mount(Session& session, const DiskOptions& options);
 // cmd_machine.cc
 Result<int> cmd_machine(Session& session, const std::vector<std::string>& words);
 // doctor.cc

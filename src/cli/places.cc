@@ -27,6 +27,12 @@ fs::path own_folder() {
   return fs::read_symlink("/proc/self/exe", ec).parent_path();
 }
 
+std::vector<fs::path> own_places() {
+  std::vector<fs::path> folders = {own_folder(), kInstalled};
+  if (const std::string libexec = environment("RAMET_LIBEXEC"); !libexec.empty()) folders.emplace_back(libexec);
+  return folders;
+}
+
 bool is_executable(const fs::path& path) { return ::access(path.c_str(), X_OK) == 0 && !fs::is_directory(path); }
 
 // The URL `machine start` wrote, when its process still lives.
@@ -85,9 +91,14 @@ Result<std::string> find_helper(const std::string& relative) {
                             .with_hint("Set RAMET_LIBEXEC to Ramet's source tree, or install it to /usr/libexec/ramet."));
 }
 
+std::optional<std::string> find_module(const std::string& name) {
+  for (const fs::path& folder : own_places())
+    if (fs::is_regular_file(folder / name)) return (folder / name).string();
+  return std::nullopt;
+}
+
 std::optional<std::string> find_program(const std::string& name) {
-  std::vector<fs::path> folders = {own_folder(), kInstalled};
-  if (const std::string libexec = environment("RAMET_LIBEXEC"); !libexec.empty()) folders.emplace_back(libexec);
+  std::vector<fs::path> folders = own_places();
   std::string path = environment("PATH");
   for (size_t begin = 0; begin < path.size();) {
     const size_t end = std::min(path.find(':', begin), path.size());

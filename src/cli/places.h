@@ -21,5 +21,7 @@ Result<Endpoint> pick_server(const std::string& url);
 Result<std::string> find_helper(const std::string& relative);
 // ramet-vmm beside this program, in $RAMET_LIBEXEC, /usr/libexec/ramet or PATH.
 std::optional<std::string> find_program(const std::string& name);
+// A library that a program loads, in the same places but PATH.
+std::optional<std::string> find_module(const std::string& name);
 
 }  // namespace ramet::cli

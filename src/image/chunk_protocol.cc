@@ -27,7 +27,7 @@ struct RawHello {  // the name and the chunks' numbers follow
 };
 struct RawWelcome {
   le32 kind, version;
-  le64 blocks;
+  le64 blocks, content;
 };
 struct RawNumbered {  // GiveBack, Returned
   le32 kind, reserved;
@@ -49,7 +49,7 @@ struct RawFailed {  // the word for its kind and the text follow
   le32 kind, word_bytes, text_bytes, reserved;
   le64 id;
 };
-static_assert(sizeof(RawHello) == 16 && sizeof(RawWelcome) == 16 && sizeof(RawNumbered) == 16 && sizeof(RawAsk) == 24);
+static_assert(sizeof(RawHello) == 16 && sizeof(RawWelcome) == 24 && sizeof(RawNumbered) == 16 && sizeof(RawAsk) == 24);
 static_assert(sizeof(RawRange) == 32 && sizeof(RawChunk) == 24 && sizeof(RawFailed) == 24);
 static_assert(sizeof(RawRange) + kMaxAnswerBlocks * kBlockBytes <= kMaxChunkMessageBytes);
 
@@ -77,7 +77,7 @@ std::string encode_one(const Hello& m) {
 std::string encode_one(const Ask& m) { return begin(kAsk, RawAsk{.id = m.id, .block = m.block}); }
 std::string encode_one(const Returned& m) { return begin(kReturned, RawNumbered{.chunk = m.chunk}); }
 std::string encode_one(const Welcome& m) {
-  return begin(kWelcome, RawWelcome{.version = kChunkProtocolVersion, .blocks = m.blocks});
+  return begin(kWelcome, RawWelcome{.version = kChunkProtocolVersion, .blocks = m.blocks, .content = m.content});
 }
 std::string encode_one(const Zeros& m) {
   return begin(kZeros, RawRange{.id = m.id, .first = m.range.first, .count = m.range.count});
@@ -193,7 +193,7 @@ Result<DaemonMessage> decode_welcome(std::span<const std::byte> packet) {
   TRY(whole<RawWelcome>(packet));
   TRY(check(raw.blocks <= kMaxDiskBlocks,
             "a disk of " + std::to_string(raw.blocks) + " blocks, the limit is " + std::to_string(kMaxDiskBlocks)));
-  return Welcome{raw.blocks};
+  return Welcome{raw.blocks, raw.content};
 }
 
 Result<DaemonMessage> decode_zeros(std::span<const std::byte> packet) {

@@ -5,7 +5,7 @@
 //
 //   reader                                daemon
 //   Hello{name, held chunks} ---------->
-//              <-------------------------- Welcome{size} | Failed{id 0}
+//              <-------------------------- Welcome{size, content} | Failed{id 0}
 //   Ask{id, block} -------------------->
 //              <-------------------------- one of Zeros | Data | Chunk + descriptor | Failed, with that id; in any order
 //              <-------------------------- GiveBack{chunk}     at any time: the cache wants its space back
@@ -53,7 +53,8 @@ using ReaderMessage = std::variant<Hello, Ask, Returned>;
 
 // ---- from the daemon ----
 struct Welcome {
-  uint64_t blocks = 0;  // size of the disk
+  uint64_t blocks = 0;   // size of the disk
+  uint64_t content = 0;  // other disks have another number: a name may have come to mean one of them meanwhile
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 // All of the range, which holds the block asked for and may span chunks, is zero.

@@ -45,7 +45,7 @@ TEST(ChunkProtocol, EveryMessageHasTheBytesOfTheFormatsPage) {
   EXPECT_EQ(encode(ReaderMessage(Hello{"debian-12", {0, 3, 0x3FFFFF}})), golden[0]);
   EXPECT_EQ(encode(ReaderMessage(Ask{0x1122334455667788, 0x3FFFFFFFF})), golden[1]);
   EXPECT_EQ(encode(ReaderMessage(Returned{3})), golden[2]);
-  EXPECT_EQ(encode(DaemonMessage(Welcome{1 << 20})), golden[3]);
+  EXPECT_EQ(encode(DaemonMessage(Welcome{1 << 20, 0x99AABBCCDDEEFF00})), golden[3]);
   EXPECT_EQ(encode(DaemonMessage(Zeros{7, {4096, 100000}})), golden[4]);
   EXPECT_EQ(encode(DaemonMessage(Data{8, {64, 2}, {}})), golden[5].substr(0, 32));  // the head: its blocks come from elsewhere
   EXPECT_EQ(encode(DaemonMessage(Chunk{9, 5})), golden[6]);
@@ -58,7 +58,7 @@ TEST(ChunkProtocol, EveryMessageOfTheFormatsPageIsRead) {
   EXPECT_EQ(from_reader(golden[0]), ReaderMessage(Hello{"debian-12", {0, 3, 0x3FFFFF}}));
   EXPECT_EQ(from_reader(golden[1]), ReaderMessage(Ask{0x1122334455667788, 0x3FFFFFFFF}));
   EXPECT_EQ(from_reader(golden[2]), ReaderMessage(Returned{3}));
-  EXPECT_EQ(std::get<Welcome>(from_daemon(golden[3])), Welcome{1 << 20});
+  EXPECT_EQ(std::get<Welcome>(from_daemon(golden[3])), (Welcome{1 << 20, 0x99AABBCCDDEEFF00}));
   EXPECT_EQ(std::get<Zeros>(from_daemon(golden[4])), (Zeros{7, {4096, 100000}}));
   EXPECT_EQ(std::get<Chunk>(from_daemon(golden[6])), (Chunk{9, 5}));
   EXPECT_EQ(std::get<Failed>(from_daemon(golden[7])), (Failed{10, ErrorKind::kNotFound, "no such block"}));

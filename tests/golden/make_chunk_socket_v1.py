@@ -17,7 +17,7 @@ messages = [
     struct.pack("<IIII", HELLO, VERSION, len(name), len(held)) + name + struct.pack("<QQQ", *held),
     struct.pack("<IIQQ", ASK, 0, 0x1122334455667788, 0x3FFFFFFFF),
     struct.pack("<IIQ", RETURNED, 0, 3),
-    struct.pack("<IIQ", WELCOME, VERSION, 1 << 20),
+    struct.pack("<IIQQ", WELCOME, VERSION, 1 << 20, 0x99AABBCCDDEEFF00),
     struct.pack("<IIQQQ", ZEROS, 0, 7, 4096, 100000),
     struct.pack("<IIQQQ", DATA, 0, 8, 64, 2) + data,
     struct.pack("<IIQQ", CHUNK, 0, 9, 5),

@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/endian.h"
 #include "base/file.h"
 #include "base/socket.h"
+#include "chunk/digest.h"
 
 namespace ramet::host {
 namespace {
@@ -21,6 +23,14 @@ constexpr size_t kMaxReaderMessageBytes = 4096;
 constexpr int kPacketsAtOnce = 64;
 
 uint64_t chunk_of(uint64_t block) { return block / image::kChunkBlocks; }
+
+// Of Welcome.
+uint64_t content_of(const OpenImage& image) {
+  const Digest digest = chunk::sha256(as_bytes(image::encode_manifest_root(image.root())));
+  le64 start;
+  std::memcpy(&start, digest.bytes.data(), sizeof start);
+  return start;
+}
 
 }  // namespace
 
@@ -90,7 +100,7 @@ void ChunkConnection::greet(std::shared_ptr<OpenImage> image, std::vector<Held> 
   stage_ = Stage::kOpen;
   image_ = std::move(image);
   for (Held& one : held) hold(std::move(one));
-  outbox_.push_back({.head = image::encode(image::DaemonMessage(image::Welcome{image_->blocks()}))});
+  outbox_.push_back({.head = image::encode(image::DaemonMessage(image::Welcome{image_->blocks(), content_of(*image_)}))});
 }
 
 void ChunkConnection::hold(Held held) {

@@ -105,6 +105,23 @@ TEST_F(ChunkServerTest, AReaderNamesAnImageOnTheSocketFile) {
   EXPECT_FALSE(unknown.receive());
 }
 
+TEST_F(ChunkServerTest, AWelcomeTellsOtherContentUnderTheSameName) {
+  imported("named", raw_file(10, {1}, 1));
+  imported("copy", raw_file(10, {1}, 1));
+  start();
+  ASSERT_TRUE(server_->listen(socket_path()));
+  const auto content_of = [this](const std::string& name) {
+    ChunkReader reader = connected();
+    reader.send(image::Hello{name, {}});
+    return reader.expect<image::Welcome>().value().content;
+  };
+  const uint64_t before = content_of("named");
+  EXPECT_EQ(content_of("copy"), before);
+  ASSERT_TRUE(images_->remove({ImageSpace::kUser, "named"}));
+  imported("named", raw_file(10, {1}, 2));
+  EXPECT_NE(content_of("named"), before);
+}
+
 TEST_F(ChunkServerTest, ABoundReaderReachesNoOtherDisk) {
   const std::shared_ptr<OpenImage> image = imported("mine", raw_file(10, {1}, 1));
   imported("theirs", raw_file(10, {1}, 2));

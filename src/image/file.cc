@@ -10,14 +10,13 @@
 
 namespace ramet::image {
 
-Result<bool> PosixFile::read(uint64_t offset, std::span<const iovec> to, Wait wait) const {
+Result<bool> read_at(int fd, uint64_t offset, std::span<const iovec> to, Wait wait) {
   const int flags = wait == Wait::kNever ? RWF_NOWAIT : 0;
   uint64_t left = total_bytes(to);
   IovecCursor cursor(to);
   while (left > 0) {
     const std::span<const iovec> pieces = cursor.peek(left);
-    const ssize_t n =
-        ::preadv2(reader_.get(), pieces.data(), static_cast<int>(pieces.size()), static_cast<off_t>(offset), flags);
+    const ssize_t n = ::preadv2(fd, pieces.data(), static_cast<int>(pieces.size()), static_cast<off_t>(offset), flags);
     if (n < 0) {
       if (errno == EINTR) continue;
       if (flags && (errno == EAGAIN || errno == EOPNOTSUPP)) return false;

@@ -23,12 +23,15 @@ enum class Wait {
   kNever,    // only what is there at once (page cache)
 };
 
+// Fills all buffers from a file; what lies past its end reads as zero. False: not without waiting (then the buffers hold
+// anything).   Errors: kIo.
+Result<bool> read_at(int fd, uint64_t offset, std::span<const iovec> to, Wait wait);
+
 class File {
  public:
   virtual ~File() = default;
 
-  // Fills all buffers; what lies past the end of the file reads as zero. False: not without waiting (then the buffers hold
-  // anything).   Errors: kIo.
+  // As read_at().
   virtual Result<bool> read(uint64_t offset, std::span<const iovec> to, Wait wait) const = 0;
   // Writes all buffers.   Errors: kNoSpace, kIo; part of it may have been written.
   virtual Status write(uint64_t offset, std::span<const iovec> from) = 0;
@@ -58,7 +61,9 @@ class PosixFile final : public File {
   // `reader` is open for reading, `writer` (or none) for writing the same file.
   explicit PosixFile(UniqueFd reader, UniqueFd writer = {}) : reader_(std::move(reader)), writer_(std::move(writer)) {}
 
-  Result<bool> read(uint64_t offset, std::span<const iovec> to, Wait wait) const override;
+  Result<bool> read(uint64_t offset, std::span<const iovec> to, Wait wait) const override {
+    return read_at(reader_.get(), offset, to, wait);
+  }
   Status write(uint64_t offset, std::span<const iovec> from) override;
   Status sync() const override;
   Status punch(uint64_t offset, uint64_t length) override;

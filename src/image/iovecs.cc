@@ -48,4 +48,17 @@ void IovecCursor::zero(uint64_t bytes) {
   }
 }
 
+void IovecCursor::copy(std::span<const std::byte> from) {
+  while (!from.empty()) {
+    const std::span<const iovec> pieces = peek(from.size());
+    if (pieces.empty()) return;
+    const uint64_t n = total_bytes(pieces);
+    for (const iovec& v : pieces) {
+      std::memcpy(v.iov_base, from.data(), v.iov_len);
+      from = from.subspan(v.iov_len);
+    }
+    advance(n);
+  }
+}
+
 }  // namespace ramet::image

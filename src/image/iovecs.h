@@ -24,6 +24,8 @@ class IovecCursor {
   void advance(uint64_t bytes);
   // Fills the next bytes with zeros and advances.
   void zero(uint64_t bytes);
+  // Fills the next ones from a copy and advances.
+  void copy(std::span<const std::byte> from);
 
  private:
   std::span<const iovec> list_;

@@ -523,6 +523,7 @@ void OverlayStack::after_fork() {
   std::construct_at(&state_mutex_);
   std::construct_at(&released_);
   flushing_ = 0;
+  if (base_) base_->after_fork();
 }
 
 size_t OverlayStack::frozen_count() const {

@@ -34,6 +34,8 @@ class BlockSource {
   virtual Content content_at(BlockRange range) const { return {range, false}; }
   // Descriptors that a forked child must keep.
   virtual void append_descriptors(std::vector<int>&) const {}
+  // A forked child calls this first, single-threaded; the fork was made with no read in progress.
+  virtual void after_fork() {}
 };
 
 class BlockTarget : public BlockSource {
@@ -56,7 +58,6 @@ class BlockTarget : public BlockSource {
   // memory; a forked child calls after_fork() first, single-threaded, and is then still held.
   virtual void hold() {}
   virtual void release() {}
-  virtual void after_fork() {}
 };
 
 }  // namespace ramet::image

@@ -5,7 +5,9 @@
 #include <thread>
 
 #include "base/file.h"
+#include "image/chunked_source.h"
 #include "image/raw_source.h"
+#include "image/testing/chunk_daemon.h"
 #include "image/testing/memory_target.h"
 #include "image/testing/patterns.h"
 
@@ -49,6 +51,31 @@ std::unique_ptr<BlockTarget> make_stack_over_raw() {
                             OverlayFiles{"a", posix_file(), posix_file()}, HostHistory::kSameBoot)
       .value();
 }
+
+// Ends after the source that asks it.
+class OverADaemon final : public BlockTarget {
+ public:
+  explicit OverADaemon(bool descriptors) {
+    daemon_.give_descriptors(descriptors);
+    stack_ = OverlayStack::open(std::make_unique<ChunkedSource>(kBlocks, daemon_.connect()), kBlocks, {},
+                                OverlayFiles{"a", posix_file(), posix_file()}, HostHistory::kSameBoot)
+                 .value();
+  }
+  uint64_t size_blocks() const override { return stack_->size_blocks(); }
+  Result<bool> read(BlockRange range, std::span<const iovec> to, Wait wait) const override {
+    return stack_->read(range, to, wait);
+  }
+  Content content_at(BlockRange range) const override { return stack_->content_at(range); }
+  Status write(BlockRange range, std::span<const iovec> from) override { return stack_->write(range, from); }
+  Status zero(BlockRange range) override { return stack_->zero(range); }
+  Status flush() override { return stack_->flush(); }
+
+ private:
+  testing::ChunkDaemon daemon_{make_memfd("zeros", 0).value(), kBlocks};
+  std::unique_ptr<OverlayStack> stack_;
+};
+std::unique_ptr<BlockTarget> make_stack_over_chunks() { return std::make_unique<OverADaemon>(true); }
+std::unique_ptr<BlockTarget> make_stack_over_frames() { return std::make_unique<OverADaemon>(false); }
 
 class Target : public ::testing::TestWithParam<Kind> {
  protected:
@@ -132,7 +159,9 @@ TEST_P(Target, ManyThreadsOnBlocksOfTheirOwn) {
 
 INSTANTIATE_TEST_SUITE_P(All, Target,
                          ::testing::Values(Kind{"memory", make_memory}, Kind{"stack", make_stack},
-                                           Kind{"stack_over_raw", make_stack_over_raw}),
+                                           Kind{"stack_over_raw", make_stack_over_raw},
+                                           Kind{"stack_over_chunks", make_stack_over_chunks},
+                                           Kind{"stack_over_frames", make_stack_over_frames}),
                          [](const auto& test) { return test.param.name; });
 
 TEST(RawSource, ReadsTheFileAndZerosBehindIt) {

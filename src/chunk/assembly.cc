@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/checked.h"
+#include "chunk/pack.h"
 
 namespace ramet::chunk {
 namespace {
@@ -28,7 +29,8 @@ Status Assembly::run(const Recipe& recipe, uint32_t first_block, std::span<std::
     while (end < parts.size() && parts[end].place.pack == start.pack && parts[end].place.entry.offset == reached &&
            reached + parts[end].place.entry.stored_bytes - start.entry.offset <= kMaxReadBytes)
       reached += parts[end++].place.entry.stored_bytes;
-    TRY(read_together(std::span(parts).subspan(first, end - first), out, proof));
+    const std::span<const Part> together = std::span(parts).subspan(first, end - first);
+    TRY(read_or_refetch(packs_, start.pack, [&] { return read_together(together, out, proof); }));
     first = end;
   }
   return {};

@@ -16,7 +16,7 @@ namespace ramet::chunk {
 
 class Assembly {
  public:
-  Assembly(const Index& index, const PackStorage& packs) : index_(index), packs_(packs) {}
+  Assembly(const Index& index, PackStorage& packs) : index_(index), packs_(packs) {}
   // Blocks of the recipe from `first_block` on, as many as `out` has room for.
   // Errors: kNotFound (a frame moved meanwhile, or is lost), kCorrupt, kIo, kUnavailable; `out` then holds anything.
   Status run(const Recipe& recipe, uint32_t first_block, std::span<std::byte> out, FrameProof proof);
@@ -34,11 +34,12 @@ class Assembly {
   };
   std::vector<Piece> pieces_of(const Recipe& recipe, uint32_t first_block, std::span<std::byte> out) const;
   Result<std::vector<Part>> parts_of(std::span<const Piece> pieces) const;
+  // Parts that lie side by side in a pack.
   Status read_together(std::span<const Part> parts, std::span<std::byte> out, FrameProof proof);
   Status place(const Part& part, std::span<const std::byte> stored, std::span<std::byte> out, FrameProof proof);
 
   const Index& index_;
-  const PackStorage& packs_;
+  PackStorage& packs_;
   FrameDecoder decoder_;
   std::vector<std::byte> stored_, plain_;  // kept for their capacity
 };

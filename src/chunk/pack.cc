@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/crc32c.h"
+#include "base/log.h"
 #include "chunk/digest.h"
 
 namespace ramet::chunk {
@@ -95,13 +96,23 @@ Result<PackTail> read_pack_tail(const PackStorage& storage, const PackId& id) {
   return tail;
 }
 
-Status read_frame(const PackStorage& storage, const PackId& id, const FrameEntry& entry, FrameDecoder& decoder,
+Status read_or_refetch(PackStorage& storage, const PackId& id, const std::function<Status()>& read) {
+  Status done = read();
+  if (done || (done.error().kind() != ErrorKind::kCorrupt && done.error().kind() != ErrorKind::kIo)) return done;
+  const Status fetched = storage.refetch(id);
+  if (fetched) log_warn("store: " + done.error().to_string() + "; fetched again");
+  return fetched ? read() : done;
+}
+
+Status read_frame(PackStorage& storage, const PackId& id, const FrameEntry& entry, FrameDecoder& decoder,
                   std::span<std::byte> plain) {
   std::vector<std::byte> stored(entry.stored_bytes);
-  TRY(storage.read(id, entry.offset, stored));
-  Status decoded = decoder.decode(entry, stored, plain);
-  if (!decoded) return tl::unexpected<Error>(in_pack(std::move(decoded).error(), id));
-  return {};
+  return read_or_refetch(storage, id, [&]() -> Status {
+    TRY(storage.read(id, entry.offset, stored));
+    Status decoded = decoder.decode(entry, stored, plain);
+    if (!decoded) return tl::unexpected<Error>(in_pack(std::move(decoded).error(), id));
+    return {};
+  });
 }
 
 }  // namespace ramet::chunk

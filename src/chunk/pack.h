@@ -2,6 +2,7 @@
 // Not here: which blocks go into a frame (the batch's business), where a frame is looked up (the index's).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -48,8 +49,11 @@ class PackBuilder {
 
 // What the end of a pack says about it.   Errors: kCorrupt, kNotFound, kUnsupported, kIo, kUnavailable.
 Result<PackTail> read_pack_tail(const PackStorage& storage, const PackId& id);
-// One frame, checked.   Requires: plain.size() is that of its blocks.   Errors: kCorrupt, kNotFound, kIo, kUnavailable.
-Status read_frame(const PackStorage& storage, const PackId& id, const FrameEntry& entry, FrameDecoder& decoder,
+// What `read` reads and checks; where the pack is damaged, once more after a refetch of it.   Errors: those of `read`.
+Status read_or_refetch(PackStorage& storage, const PackId& id, const std::function<Status()>& read);
+// One frame, checked; where it is damaged, once more after a refetch of its pack.   Requires: plain.size() is that of its
+// blocks.   Errors: kCorrupt, kNotFound, kIo, kUnavailable.
+Status read_frame(PackStorage& storage, const PackId& id, const FrameEntry& entry, FrameDecoder& decoder,
                   std::span<std::byte> plain);
 
 }  // namespace ramet::chunk

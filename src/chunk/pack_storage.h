@@ -28,6 +28,10 @@ class PackStorage {
   virtual Status remove(const PackId& id) = 0;
   // In no order.   Errors: kIo, kUnavailable.
   virtual Result<std::vector<PackId>> list() const = 0;
+  // What was read of the pack was wrong: gets it anew from somewhere behind this place, so that reading it again may help.
+  // Errors: kNotFound (there is no such place, or the pack is not there), kCorrupt (not whole there either), kNoSpace, kIo,
+  // kUnavailable; the pack is as before then, or away here and still there.
+  virtual Status refetch(const PackId&) { return fail(ErrorKind::kNotFound, "there is no other copy of the pack"); }
 };
 
 }  // namespace ramet::chunk

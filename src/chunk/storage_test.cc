@@ -1,6 +1,4 @@
 // Places for packs: what every one of them does, and what a directory survives.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -8,95 +6,26 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
-#include "base/mapped_region.h"
 #include "chunk/directory_storage.h"
 #include "chunk/testing/memory_storage.h"
-#include "chunk/testing/temporary_directory.h"
+#include "chunk/testing/storage_conformance.h"
+#include "chunk/tiered_storage.h"
 
-namespace ramet::chunk {
+namespace ramet::chunk::testing {
 namespace {
 
-using testing::TemporaryDirectory;
-
-PackId id_number(uint32_t n) {
-  PackId id{};
-  for (size_t i = 0; i < 4; i++) id[15 - i] = static_cast<std::byte>(n >> 8 * i);
-  return id;
+std::unique_ptr<PackStorage> memory(const std::string&) { return std::make_unique<MemoryStorage>(); }
+std::unique_ptr<PackStorage> directory(const std::string& path) { return DirectoryStorage::open(path).value(); }
+std::unique_ptr<PackStorage> tiered(const std::string& path) {
+  return std::make_unique<TieredStorage>(directory(path), memory(path));
 }
-
-// Page-aligned, every byte tells where it belongs.
-class Pages {
- public:
-  Pages(uint32_t n, size_t pages)
-      : region_(MappedRegion::map(pages * kPackAlignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS).value()) {
-    for (size_t i = 0; i < region_.size(); i++) region_.data()[i] = expected(n, i);
-  }
-  static std::byte expected(uint32_t n, size_t i) { return static_cast<std::byte>(n * 31 + i + i / 4096 * 7); }
-  std::span<const std::byte> bytes() const { return region_.bytes(); }
-
- private:
-  MappedRegion region_;
-};
-
-struct Place {
-  std::string name;
-  std::function<std::unique_ptr<PackStorage>(const std::string& directory)> open;
-};
-
-class StorageConformance : public ::testing::TestWithParam<Place> {
- protected:
-  TemporaryDirectory directory_;
-  std::unique_ptr<PackStorage> storage_ = GetParam().open(directory_.path + "/packs");
-};
-
-TEST_P(StorageConformance, GivesBackWhatWasWritten) {
-  const Pages three(3, 3), one(1, 1);
-  ASSERT_TRUE(storage_->write(id_number(3), three.bytes()));
-  ASSERT_TRUE(storage_->write(id_number(1), one.bytes()));
-  EXPECT_EQ(storage_->size_bytes(id_number(3)).value(), 3 * kPackAlignment);
-  std::vector<std::byte> out(5000);
-  ASSERT_TRUE(storage_->read(id_number(3), 777, out));
-  EXPECT_TRUE(std::equal(out.begin(), out.end(), three.bytes().begin() + 777));
-  EXPECT_THAT(storage_->list().value(), ::testing::UnorderedElementsAre(id_number(1), id_number(3)));
-}
-
-TEST_P(StorageConformance, NeverWritesOverAPack) {
-  const Pages old(1, 1), other(2, 2);
-  ASSERT_TRUE(storage_->write(id_number(1), old.bytes()));
-  const Status again = storage_->write(id_number(1), other.bytes());
-  ASSERT_FALSE(again);
-  EXPECT_EQ(again.error().kind(), ErrorKind::kExists);
-  std::vector<std::byte> out(kPackAlignment);
-  ASSERT_TRUE(storage_->read(id_number(1), 0, out));
-  EXPECT_TRUE(std::equal(out.begin(), out.end(), old.bytes().begin()));
-}
-
-TEST_P(StorageConformance, ReadsNothingThatIsNotThere) {
-  std::vector<std::byte> out(100);
-  EXPECT_EQ(storage_->read(id_number(9), 0, out).error().kind(), ErrorKind::kNotFound);
-  EXPECT_EQ(storage_->size_bytes(id_number(9)).error().kind(), ErrorKind::kNotFound);
-  ASSERT_TRUE(storage_->write(id_number(1), Pages(1, 1).bytes()));
-  EXPECT_EQ(storage_->read(id_number(1), kPackAlignment - 99, out).error().kind(), ErrorKind::kCorrupt);
-  EXPECT_EQ(storage_->read(id_number(1), 1ull << 40, out).error().kind(), ErrorKind::kCorrupt);
-}
-
-TEST_P(StorageConformance, RemovingTwiceIsNoError) {
-  ASSERT_TRUE(storage_->write(id_number(1), Pages(1, 1).bytes()));
-  EXPECT_TRUE(storage_->remove(id_number(1)));
-  EXPECT_TRUE(storage_->remove(id_number(1)));
-  EXPECT_TRUE(storage_->list()->empty());
-}
+std::unique_ptr<PackStorage> counted(const std::string& path) { return std::make_unique<CountedStorage>(memory(path)); }
 
 INSTANTIATE_TEST_SUITE_P(Places, StorageConformance,
-                         ::testing::Values(Place{"Memory",
-                                                 [](const std::string&) { return std::make_unique<testing::MemoryStorage>(); }},
-                                           Place{"Directory",
-                                                 [](const std::string& path) -> std::unique_ptr<PackStorage> {
-                                                   return DirectoryStorage::open(path).value();
-                                                 }}),
-                         [](const ::testing::TestParamInfo<Place>& place) { return place.param.name; });
+                         ::testing::Values(Place{"Memory", memory}, Place{"Directory", directory}, Place{"Tiered", tiered},
+                                           Place{"Counted", counted}),
+                         name_of_place);
 
 TEST(DirectoryStorage, HasOneOwner) {
   const TemporaryDirectory directory;
@@ -151,4 +80,4 @@ TEST(DirectoryStorage, KilledWhileWritingLeavesWholePacksOnly) {
 }
 
 }  // namespace
-}  // namespace ramet::chunk
+}  // namespace ramet::chunk::testing

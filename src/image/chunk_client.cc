@@ -141,6 +141,8 @@ Status ChunkClient::take_welcome(const Welcome& welcome) {
   if (welcomed_) return breach("welcomes twice");
   if (welcome.blocks != blocks_)
     return breach("has a disk of " + std::to_string(welcome.blocks) + " blocks, this one has " + std::to_string(blocks_));
+  if (content_ && *content_ != welcome.content) return breach("has another disk of this name");
+  content_ = welcome.content;
   welcomed_ = true;
   return {};
 }
@@ -204,9 +206,15 @@ void ChunkClient::attach(UniqueFd socket) {
   broken_.reset();
   welcomed_ = false;
   attached_ = true;
-  say(Hello{.held = held_.held()});
+  say(Hello{.disk = disk_, .held = held_.held()});
   for (const auto& [id, waiter] : open_)
     if (waiter->asked && !waiter->answer) say(Ask{id, waiter->block});
+  changed_.notify_all();
+}
+
+void ChunkClient::give_up(const Error& why) {
+  const std::lock_guard lock(mutex_);
+  broken_ = why;
   changed_.notify_all();
 }
 

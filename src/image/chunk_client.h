@@ -6,13 +6,14 @@
 //   attached --- the daemon is gone --> gone     asks wait; attach() asks them again
 //     |  '------ it breaks the rules,            asks fail with what it said, or which rule it broke, until attach()
 //     |          or refuses us -------> broken
-//     '--------- after_fork() --------> gone
+//     '--------- after_fork() --------> gone --- give_up() --> broken
 //
 // So a daemon that dies and comes back costs its readers time and nothing else. What it says is checked against what was asked
 // and against the disk.
 //
-// Thread: ask() and cancel() concurrently with everything; attach(), tend(), socket() and after_fork() from one thread (they
-// are the ones that close the socket). Owner: the source. It is destroyed, and the process forked, with no ask in flight.
+// Thread: ask() and cancel() concurrently with everything; attach(), tend(), give_up(), socket() and after_fork() from one
+// thread (they are the ones that close the socket). Owner: the source. It is destroyed, and the process forked, with no ask in
+// flight.
 #pragma once
 
 #include <condition_variable>
@@ -48,8 +49,10 @@ struct Answer {
 
 class ChunkClient {
  public:
+  // `disk`: its name, empty where the connection is bound to it; `content`: as its welcome must say, else the first one tells.
   // Requires: held outlives it.
-  ChunkClient(uint64_t disk_blocks, HeldChunks& held) : blocks_(disk_blocks), held_(held) {}
+  ChunkClient(uint64_t disk_blocks, HeldChunks& held, std::string disk, std::optional<uint64_t> content)
+      : blocks_(disk_blocks), disk_(std::move(disk)), held_(held), content_(content) {}
 
   // Speaks over this socket from now on; waits for nothing.
   void attach(UniqueFd socket);
@@ -59,6 +62,8 @@ class ChunkClient {
   // Does what the daemon wants without having been asked; called when the socket is readable. False: there is nothing to
   // listen to any more until attach().
   bool tend();
+  // For now no daemon comes: asks fail with this until attach().   Requires: tend() was false since the last attach().
+  void give_up(const Error& why);
   // Every ask, also of later ones, ends with kCancelled.
   void cancel();
   int socket() const { return socket_.get(); }
@@ -86,6 +91,7 @@ class ChunkClient {
   void lose_connection(const Error* broken);
 
   const uint64_t blocks_;
+  const std::string disk_;
   HeldChunks& held_;
 
   std::mutex mutex_;                 // guards all below; not held while receiving
@@ -93,6 +99,7 @@ class ChunkClient {
   UniqueFd socket_;
   bool attached_ = false;
   bool welcomed_ = false;
+  std::optional<uint64_t> content_;
   bool cancelled_ = false;
   bool receiving_ = false;            // somebody is: it alone reads the socket and handles what comes, in order
   std::optional<Error> broken_;       // why asks fail; not attached then

@@ -16,8 +16,9 @@ class IovecCursor;
 
 class ChunkedSource final : public BlockSource {
  public:
-  // `socket` is connected, and bound to a disk of so many blocks.
-  ChunkedSource(uint64_t blocks, UniqueFd socket) : blocks_(blocks), held_(blocks), client_(blocks, held_) {
+  // `socket` is connected, and bound to a disk of so many blocks, or is told its name. `content`: what its welcome must say.
+  ChunkedSource(uint64_t blocks, UniqueFd socket, std::string name = {}, std::optional<uint64_t> content = {})
+      : blocks_(blocks), held_(blocks), client_(blocks, held_, std::move(name), content) {
     attach(std::move(socket));
   }
 
@@ -33,6 +34,7 @@ class ChunkedSource final : public BlockSource {
   // As in chunk_client.h.
   void attach(UniqueFd socket) { client_.attach(std::move(socket)); }
   bool tend() { return client_.tend(); }
+  void give_up(const Error& why) { client_.give_up(why); }
   void cancel() { client_.cancel(); }
   int socket() const { return client_.socket(); }
 

@@ -381,6 +381,34 @@ TEST(ChunkedSource, ADiskOfAnotherSizeIsRefused) {
   EXPECT_EQ(error_of(source, 0), ErrorKind::kCorrupt);
 }
 
+TEST_F(ChunkedSourceTest, OtherContentUnderTheSameNameIsRefused) {
+  EXPECT_TRUE(reads_right(source, 5));
+  ChunkDaemon other(raw_file(), kBlocks);
+  other.have_content(1);
+  source.attach(other.connect());
+  EXPECT_EQ(error_of(source, 200), ErrorKind::kCorrupt);
+  source.attach(daemon.connect());
+  EXPECT_TRUE(reads_right(source, 200));
+}
+
+TEST_F(ChunkedSourceTest, ContentThatWasPromisedIsHeldAgainstTheFirstWelcome) {
+  daemon.have_content(8);
+  EXPECT_TRUE(reads_right(ChunkedSource(kBlocks, daemon.connect(), "disk", 8), 5));
+  EXPECT_EQ(error_of(ChunkedSource(kBlocks, daemon.connect(), "disk", 7), 5), ErrorKind::kCorrupt);
+  EXPECT_EQ(daemon.hellos().back().disk, "disk");
+}
+
+TEST_F(ChunkedSourceTest, GivenUpForNowItFailsUntilADaemonComes) {
+  daemon.die();
+  std::thread waiting([&] { EXPECT_EQ(error_of(source, 5), ErrorKind::kUnavailable); });
+  while (source.tend()) std::this_thread::yield();
+  source.give_up(Error(ErrorKind::kUnavailable, "nobody there"));
+  waiting.join();
+  EXPECT_EQ(error_of(source, 6), ErrorKind::kUnavailable);
+  source.attach(daemon.connect());
+  EXPECT_TRUE(reads_right(source, 6));
+}
+
 TEST(ChunkedSource, ADaemonThatDoesNotWelcomeIsRefused) {
   const SocketPair pair = make_socket_pair(SOCK_SEQPACKET).value();
   const ChunkedSource source(kBlocks, pair.a.duplicate().value());

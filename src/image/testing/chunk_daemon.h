@@ -63,6 +63,10 @@ class ChunkDaemon {
   void lie(Lie lie) {
     set([&] { lie_ = std::move(lie); });
   }
+  // What later welcomes say.
+  void have_content(uint64_t number) {
+    set([&] { content_number_ = number; });
+  }
   void give_back(uint64_t chunk) {
     const std::lock_guard lock(mutex_);
     for (const std::unique_ptr<Reader>& reader : readers_) say(reader->socket.get(), GiveBack{chunk});
@@ -130,7 +134,7 @@ class ChunkDaemon {
     }
   }
   void take(Reader& reader, const Hello& hello) {
-    say(reader.socket.get(), Welcome{blocks_});
+    say(reader.socket.get(), Welcome{blocks_, get<uint64_t>([&] { return content_number_; })});
     set([&] {
       hellos_.push_back(hello);
       count(reader, static_cast<int>(hello.held.size()));
@@ -206,6 +210,7 @@ class ChunkDaemon {
   std::vector<std::unique_ptr<Reader>> readers_;
   bool gives_descriptors_ = false;
   bool silent_ = false;
+  uint64_t content_number_ = 0;
   Lie lie_;
   std::vector<uint64_t> asked_, returned_;
   std::set<uint64_t> sent_;

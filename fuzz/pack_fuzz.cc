@@ -45,7 +45,7 @@ void pack(std::span<const std::byte> bytes) {
   for (const FrameEntry& e : tail->frames) {
     check(e.offset >= kPackHeaderBytes && e.offset + e.stored_bytes <= footer.tail_offset);
     plain.resize(e.blocks * kBlockBytes);
-    if (decoder.decode(e, bytes.subspan(e.offset, e.stored_bytes), plain)) check(sha256(plain) == e.digest);
+    if (decoder.decode(e, bytes.subspan(e.offset, e.stored_bytes), plain)) check(digest_of(plain) == e.digest);
   }
 }
 

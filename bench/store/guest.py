@@ -55,7 +55,7 @@ def _write_initrd(path):
 def _write_work_disk(scratch, folder, plan):
     tree = scratch / "work"
     _download(tree, folder, plan)
-    install = "dpkg -i --force-confnew" if plan.configured else "for_each dpkg-deb -x"
+    install = "install" if plan.configured else "unpack"
     work = (HERE / "guest_work.sh").read_text(encoding="utf-8")
     (tree / "work").write_text(work.replace("@INSTALL@", install).replace("@MOMENTS@", " ".join(plan.moments)), encoding="utf-8")
     disk.ext4_image(scratch / "work.img", 512 * inputs.MIB, "store-bench-work", tree)

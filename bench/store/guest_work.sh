@@ -2,10 +2,9 @@
 set -eu
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive HOME=/root LC_ALL=C.UTF-8
 
-for_each() { # COMMAND... FILES...: unpacks each package into the root
-  tool="$1 $2"; shift 2
-  for file in "$@"; do $tool "$file" /; done
-}
+# In two steps, because packages that must be configured before others are unpacked come in no order here.
+install() { dpkg --force-depends --unpack "$@"; dpkg --configure --pending; }
+unpack() { for file in "$@"; do dpkg-deb -x "$file" /; done; }
 # The host stops the machine, copies it, lets it go on, and says so by a line.
 moment() { sync; echo "MOMENT $1"; read -r _; }
 

@@ -21,9 +21,10 @@ struct Batch::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  // `facts` of its blocks.
   Result<Digest> store_chunk(std::span<const std::byte> plain, std::span<const BlockFacts> facts,
                              const std::optional<Digest>& parent);
-  Result<BlockRef> place(std::span<const std::byte> block, const BlockPrint& print);
+  Result<BlockRef> place(std::span<const std::byte> block, const Digest& digest);
   Status close_frame();
   Status make_room(uint32_t frame_blocks, size_t recipe_bytes);
   Status write_pack();
@@ -44,7 +45,7 @@ struct Batch::State {
   // The frame that grows.
   FrameId frame = 0, next_id = 0, ids_end = 0;
   std::vector<std::byte> frame_plain;
-  std::vector<BlockPrint> frame_prints;
+  std::vector<Digest> frame_digests;
   bool committed = false;
   bool failed = false;
 };

@@ -151,7 +151,7 @@ Status CacheDirectory::check(const File& file) const {
     return fail(ErrorKind::kCorrupt, name + " has " + std::to_string(st.st_size) + " bytes");
   std::vector<std::byte> bytes(static_cast<size_t>(st.st_size));
   TRY(pread_exact(fd.get(), bytes, 0));
-  if (sha256(bytes) != file.digest) return fail(ErrorKind::kCorrupt, name + " does not have its digest");
+  if (digest_of(bytes) != file.digest) return fail(ErrorKind::kCorrupt, name + " does not have its digest");
   return {};
 }
 

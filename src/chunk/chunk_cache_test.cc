@@ -29,7 +29,7 @@ using Lease = ChunkCache::Lease;
 constexpr uint64_t kChunkBytes = 8 * kBlockBytes;
 
 Bytes chunk_number(uint64_t n) { return blocks(n * 100, kChunkBytes / kBlockBytes); }
-Digest digest_of(uint64_t n) { return sha256(chunk_number(n)); }
+Digest name_of(uint64_t n) { return digest_of(chunk_number(n)); }
 
 Bytes contents(const Lease& lease) {
   Bytes out(file_size(lease.fd()).value());
@@ -45,8 +45,8 @@ class ChunkCacheTest : public ::testing::Test {
     ASSERT_TRUE(opened) << opened.error().to_string();
     cache_ = *std::move(opened);
   }
-  Lease fill(uint64_t n) { return cache_->fill(digest_of(n), chunk_number(n)).value(); }
-  bool has(uint64_t n) { return cache_->find(digest_of(n)).has_value(); }
+  Lease fill(uint64_t n) { return cache_->fill(name_of(n), chunk_number(n)).value(); }
+  bool has(uint64_t n) { return cache_->find(name_of(n)).has_value(); }
   std::string path() const { return directory_.path + "/cache"; }
   std::vector<std::filesystem::path> files() const {
     std::vector<std::filesystem::path> out;
@@ -63,9 +63,9 @@ TEST_F(ChunkCacheTest, GivesBackWhatWasFilled) {
   open();
   EXPECT_FALSE(has(1));
   EXPECT_EQ(contents(fill(1)), chunk_number(1));
-  EXPECT_EQ(contents(*cache_->find(digest_of(1))), chunk_number(1));
+  EXPECT_EQ(contents(*cache_->find(name_of(1))), chunk_number(1));
   open();
-  EXPECT_EQ(contents(*cache_->find(digest_of(1))), chunk_number(1));
+  EXPECT_EQ(contents(*cache_->find(name_of(1))), chunk_number(1));
   EXPECT_EQ(cache_->usage().bytes, kChunkBytes);
 }
 
@@ -85,7 +85,7 @@ TEST_F(ChunkCacheTest, ZerosTakeNoSpace) {
   Bytes chunk(kMaxChunkBlocks * kBlockBytes);
   testing::set_block(chunk, 1000, 1);
   testing::set_block(chunk, 4095, 2);
-  EXPECT_EQ(contents(cache_->fill(sha256(chunk), chunk).value()), chunk);
+  EXPECT_EQ(contents(cache_->fill(digest_of(chunk), chunk).value()), chunk);
   EXPECT_LE(cache_->usage().bytes, 4 * kBlockBytes);
 }
 
@@ -115,7 +115,7 @@ TEST_F(ChunkCacheTest, WhatIsLeasedStays) {
   fill(3);
   EXPECT_TRUE(has(1) && has(3));
   const Lease third = fill(3);
-  EXPECT_EQ(cache_->fill(digest_of(4), chunk_number(4)).error().kind(), ErrorKind::kNoSpace);
+  EXPECT_EQ(cache_->fill(name_of(4), chunk_number(4)).error().kind(), ErrorKind::kNoSpace);
   EXPECT_EQ(contents(first), chunk_number(1));
   EXPECT_EQ(files().size(), 2u);
 }
@@ -125,10 +125,10 @@ TEST_F(ChunkCacheTest, RemovedButLeasedBytesGoOnCounting) {
   std::optional<Lease> first = fill(1);
   first->close_fd();  // sent to a reader
   const Lease second = fill(2);
-  cache_->remove(digest_of(1));
+  cache_->remove(name_of(1));
   EXPECT_FALSE(has(1));
   EXPECT_EQ(cache_->usage().bytes, 2 * kChunkBytes);
-  EXPECT_EQ(cache_->fill(digest_of(3), chunk_number(3)).error().kind(), ErrorKind::kNoSpace);
+  EXPECT_EQ(cache_->fill(name_of(3), chunk_number(3)).error().kind(), ErrorKind::kNoSpace);
   first.reset();
   EXPECT_EQ(cache_->usage().bytes, kChunkBytes);
   EXPECT_EQ(contents(fill(3)), chunk_number(3));
@@ -136,7 +136,7 @@ TEST_F(ChunkCacheTest, RemovedButLeasedBytesGoOnCounting) {
 
 TEST_F(ChunkCacheTest, AfterAnUncleanBootEveryFlippedByteIsFoundAtFirstUse) {
   const Bytes chunk = blocks(1, 1);
-  const Digest digest = sha256(chunk);
+  const Digest digest = digest_of(chunk);
   for (size_t i = 0; i < chunk.size(); i++) {
     open();
     static_cast<void>(cache_->fill(digest, chunk).value());
@@ -176,13 +176,13 @@ TEST_F(ChunkCacheTest, FilesOfAnotherBootAreChecked) {
   cache_.reset();
   const std::filesystem::path checked = files().at(0).parent_path();
   std::filesystem::rename(checked, path() + "/checked-another-boot");
-  const std::string bad = path() + "/checked-another-boot/" + digest_of(1).to_hex();
+  const std::string bad = path() + "/checked-another-boot/" + name_of(1).to_hex();
   std::filesystem::permissions(bad, std::filesystem::perms(0600));
   std::filesystem::resize_file(bad, kBlockBytes);
   open();
   EXPECT_FALSE(has(1));
-  EXPECT_EQ(contents(*cache_->find(digest_of(2))), chunk_number(2));
-  EXPECT_EQ(files(), std::vector{checked / digest_of(2).to_hex()});  // and is believed from now on
+  EXPECT_EQ(contents(*cache_->find(name_of(2))), chunk_number(2));
+  EXPECT_EQ(files(), std::vector{checked / name_of(2).to_hex()});  // and is believed from now on
 }
 
 TEST_F(ChunkCacheTest, HasOneOwner) {
@@ -208,7 +208,7 @@ TEST_F(ChunkCacheTest, KilledAtAnyMomentItHoldsWholeChunksOnly) {
     if (child == 0) {
       open(10);
       for (uint64_t n = 0;; n = (n + 1) % 30)
-        if (!cache_->fill(digest_of(n), chunk_number(n))) ::_exit(1);
+        if (!cache_->fill(name_of(n), chunk_number(n))) ::_exit(1);
     }
     ::usleep(static_cast<useconds_t>(3000 + 1777 * round));
     ::kill(child, SIGKILL);
@@ -216,7 +216,7 @@ TEST_F(ChunkCacheTest, KilledAtAnyMomentItHoldsWholeChunksOnly) {
     open(10);
     ASSERT_LE(files().size(), 10u);
     for (uint64_t n = 0; n < 30; n++) {
-      const std::optional<Lease> lease = cache_->find(digest_of(n));
+      const std::optional<Lease> lease = cache_->find(name_of(n));
       if (!lease) continue;
       ASSERT_EQ(contents(*lease), chunk_number(n));
       found++;
@@ -235,10 +235,10 @@ TEST_F(ChunkCacheTest, ManyThreadsSeeOnlyRightBytes) {
     threads.emplace_back([this, t] {
       for (uint64_t i = 0; i < 300; i++) {
         const uint64_t n = (i * 7 + t * i) % 20;
-        std::optional<Lease> lease = cache_->find(digest_of(n));
+        std::optional<Lease> lease = cache_->find(name_of(n));
         if (!lease) lease = fill(n);
         EXPECT_EQ(contents(*lease), chunk_number(n));
-        if (i % 16 == t) cache_->remove(digest_of(n));
+        if (i % 16 == t) cache_->remove(name_of(n));
       }
     });
   for (std::thread& t : threads) t.join();
@@ -271,7 +271,7 @@ TEST_F(ChunkCacheTest, OnAFullDiskItMakesRoomOrSaysSo) {
     open();
     for (uint64_t n = 0; n < 10; n++) EXPECT_EQ(contents(fill(n)), chunk_number(n));
     const Lease ninth = fill(9), tenth = fill(10), eleventh = fill(11);
-    EXPECT_EQ(cache_->fill(digest_of(12), chunk_number(12)).error().kind(), ErrorKind::kNoSpace);
+    EXPECT_EQ(cache_->fill(name_of(12), chunk_number(12)).error().kind(), ErrorKind::kNoSpace);
     EXPECT_EQ(files().size(), 3u);
     EXPECT_EQ(contents(tenth), chunk_number(10));
     EXPECT_EQ(cache_->usage().bytes, 3 * kChunkBytes);

@@ -106,7 +106,7 @@ class Collection {
         for (uint32_t b = 0; b < place.entry.blocks; b++) {
           if (!(used->second >> b & 1)) continue;
           const std::span<const std::byte> block = std::span(plain).subspan(b * kBlockBytes, kBlockBytes);
-          TRY_ASSIGN(const BlockRef to, writer.place(block, print_of(block)));
+          TRY_ASSIGN(const BlockRef to, writer.place(block, block_digest(block)));
           moved_[{place.entry.id, b}] = to;
         }
       }

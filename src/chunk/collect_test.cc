@@ -38,7 +38,7 @@ TEST_F(CollectTest, NothingAliveLeavesNothing) {
   EXPECT_EQ(done.bytes_after, 0u);
   EXPECT_EQ(pack_files(), 0u);
   put(blocks(0, 50));  // stored again, not referred to
-  EXPECT_EQ(store_->get(sha256(blocks(0, 50))).value(), blocks(0, 50));
+  EXPECT_EQ(store_->get(digest_of(blocks(0, 50))).value(), blocks(0, 50));
 }
 
 TEST_F(CollectTest, EverythingAliveIsLeftAlone) {
@@ -91,7 +91,7 @@ TEST_F(CollectTest, SmallPacksBecomeOne) {
   ASSERT_TRUE(store_->collect(live));
   EXPECT_EQ(pack_files(), 1u);
   EXPECT_LE(stored_bytes(), 42 * kBlockBytes * 11 / 10);
-  for (uint64_t i = 0; i < 40; i++) EXPECT_EQ(store_->get(sha256(blocks(i, 1))).value(), blocks(i, 1));
+  for (uint64_t i = 0; i < 40; i++) EXPECT_EQ(store_->get(digest_of(blocks(i, 1))).value(), blocks(i, 1));
   EXPECT_EQ(store_->collect(live)->packs_written, 0u);  // and stay it
 }
 

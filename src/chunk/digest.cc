@@ -4,7 +4,12 @@
 
 #include <algorithm>
 
+#include "base/all_zero.h"
+#include "chunk/recipe.h"
+
 namespace ramet::chunk {
+namespace {
+
 Digest sha256(std::span<const std::byte> data) {
   Digest d;
   // SHA256() keeps its state on the stack; EVP would allocate for each of the millions of blocks.
@@ -12,10 +17,27 @@ Digest sha256(std::span<const std::byte> data) {
   return d;
 }
 
-BlockPrint print_of(std::span<const std::byte> block) {
-  const Digest d = sha256(block);
+}  // namespace
+
+const Digest kZeroBlockDigest = sha256(std::array<std::byte, kBlockBytes>{});
+
+Digest block_digest(std::span<const std::byte> block) {
+  return block.size() == kBlockBytes && all_zero(block) ? kZeroBlockDigest : sha256(block);
+}
+
+std::vector<Digest> block_digests(std::span<const std::byte> blocks) {
+  std::vector<Digest> digests;
+  digests.reserve(blocks.size() / kBlockBytes + 1);
+  for (size_t at = 0; at < blocks.size(); at += kBlockBytes)
+    digests.push_back(block_digest(blocks.subspan(at, std::min(kBlockBytes, blocks.size() - at))));
+  return digests;
+}
+
+Digest digest_of(std::span<const Digest> blocks) { return sha256(std::as_bytes(blocks)); }
+
+BlockPrint print_of(const Digest& block_digest) {
   BlockPrint print;
-  std::copy_n(d.bytes.begin(), print.bytes.size(), print.bytes.begin());
+  std::copy_n(block_digest.bytes.begin(), print.bytes.size(), print.bytes.begin());
   return print;
 }
 

@@ -18,10 +18,10 @@ FrameEncoder::~FrameEncoder() = default;
 FrameDecoder::FrameDecoder() : context_(::ZSTD_createDCtx()) {}
 FrameDecoder::~FrameDecoder() = default;
 
-FrameEntry FrameEncoder::encode(std::span<const std::byte> plain, std::vector<std::byte>& out) {
+FrameEntry FrameEncoder::encode(std::span<const std::byte> plain, std::span<const Digest> blocks, std::vector<std::byte>& out) {
   FrameEntry entry;
   entry.blocks = static_cast<uint32_t>(plain.size() / kBlockBytes);
-  entry.digest = sha256(plain);
+  entry.digest = digest_of(blocks);
   const size_t start = out.size();
   // One byte less than the plain form: what does not shrink is not worth decoding.
   out.resize(start + plain.size());
@@ -55,7 +55,7 @@ Status FrameDecoder::decode(const FrameEntry& entry, std::span<const std::byte> 
     if (n != plain.size())
       return corrupt("decompresses to " + std::to_string(n) + " bytes, not " + std::to_string(plain.size()));
   }
-  if (proof == FrameProof::kOwnDigest && sha256(plain) != entry.digest) return corrupt("does not have its digest");
+  if (proof == FrameProof::kOwnDigest && digest_of(plain) != entry.digest) return corrupt("does not have its digest");
   return {};
 }
 

@@ -5,7 +5,7 @@
 namespace ramet::chunk {
 namespace {
 
-constexpr int64_t kIndexVersion = 1;
+constexpr int64_t kIndexVersion = 2;
 // One write for so many frames: 8 GiB of literals.
 constexpr FrameId kReservedAtOnce = 65536;
 
@@ -63,7 +63,7 @@ Status Index::prepare_tables() {
   TRY_ASSIGN(SqlStatement read, db_.prepare("SELECT value FROM meta WHERE key = 'version'"));
   TRY_ASSIGN(const bool there, read.step());
   if (!there || read.int_at(0) < 1) return corrupt("no version");
-  if (read.int_at(0) > kIndexVersion)
+  if (read.int_at(0) != kIndexVersion)
     return fail(ErrorKind::kUnsupported,
                 "index of version " + std::to_string(read.int_at(0)) + ", this program reads " + std::to_string(kIndexVersion));
   return {};

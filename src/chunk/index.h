@@ -22,7 +22,7 @@ struct FramePlace {
 
 class Index {
  public:
-  // Errors: kCorrupt (made by something else), kUnsupported (by a later version), kIo, kNoSpace.
+  // Errors: kCorrupt (made by something else), kUnsupported (by another version), kIo, kNoSpace.
   static Result<std::unique_ptr<Index>> open(const std::string& path);
 
   // Numbers for frames, `count` in a row, that nobody gets again: also not when what used them was lost in a crash.

@@ -44,7 +44,7 @@ class MaintenanceTest : public ::testing::Test {
   }
   void expect_all_there() const {
     for (uint64_t n = 0; n < 3; n++)
-      for (const uint64_t m : {n, n + 100}) EXPECT_EQ(store_->get(sha256(chunk_number(m))).value(), chunk_number(m));
+      for (const uint64_t m : {n, n + 100}) EXPECT_EQ(store_->get(digest_of(chunk_number(m))).value(), chunk_number(m));
   }
   std::vector<std::string> pack_files() const {
     std::vector<std::string> out;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "base/all_zero.h"
-
 namespace ramet::chunk {
 namespace {
 
@@ -30,7 +28,7 @@ class Matching {
       if (blocks_[i].zero) continue;
       if (i > 0 && found_[i - 1] && accept(i, literals_.next(*found_[i - 1]))) continue;
       if (accept(i, in_parent[i])) continue;
-      if (accept(i, literals_.find(blocks_[i].print))) extend_backwards(i);
+      if (accept(i, literals_.find(blocks_[i].print()))) extend_backwards(i);
     }
   }
 
@@ -51,7 +49,7 @@ class Matching {
 
  private:
   bool accept(size_t i, const std::optional<BlockRef>& ref) {
-    if (!ref || literals_.print_of(*ref) != blocks_[i].print) return false;
+    if (!ref || literals_.print_of(*ref) != blocks_[i].print()) return false;
     found_[i] = ref;
     return true;
   }
@@ -70,9 +68,8 @@ std::vector<BlockFacts> facts_of(std::span<const std::byte> chunk) {
   std::vector<BlockFacts> out;
   out.reserve(chunk.size() / kBlockBytes);
   for (size_t at = 0; at < chunk.size(); at += kBlockBytes) {
-    const std::span<const std::byte> block = chunk.subspan(at, kBlockBytes);
-    const bool zero = all_zero(block);
-    out.push_back({zero, zero ? BlockPrint{} : print_of(block)});
+    const Digest digest = block_digest(chunk.subspan(at, kBlockBytes));
+    out.push_back({digest == kZeroBlockDigest, digest});
   }
   return out;
 }

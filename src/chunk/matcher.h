@@ -40,7 +40,8 @@ class Literals {
 // What a new chunk looks like: one entry per block.
 struct BlockFacts {
   bool zero = false;
-  BlockPrint print;  // meaningless for zeros
+  Digest digest;
+  BlockPrint print() const { return print_of(digest); }
 };
 // Requires: whole blocks.
 std::vector<BlockFacts> facts_of(std::span<const std::byte> chunk);

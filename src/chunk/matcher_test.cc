@@ -20,10 +20,11 @@ class ShelfOfLiterals final : public Literals {
       if (i % known_every == known_every - 1) table_[print(first_content + i)] = ref;
     }
   }
-  static BlockPrint print(uint64_t content) {
-    BlockPrint p;
-    std::copy_n(reinterpret_cast<const std::byte*>(&content), sizeof content, p.bytes.begin());
-    return p;
+  static BlockPrint print(uint64_t content) { return chunk::print_of(digest(content)); }
+  static Digest digest(uint64_t content) {
+    Digest d;
+    std::copy_n(reinterpret_cast<const std::byte*>(&content), sizeof content, d.bytes.begin());
+    return d;
   }
   void forget(const BlockRef& ref) { prints_.erase(ref); }
   void lie(uint64_t content, const BlockRef& ref) { table_[print(content)] = ref; }
@@ -54,12 +55,12 @@ class ShelfOfLiterals final : public Literals {
 
 std::vector<BlockFacts> contents(std::initializer_list<uint64_t> numbers) {
   std::vector<BlockFacts> out;
-  for (const uint64_t n : numbers) out.push_back({n == 0, ShelfOfLiterals::print(n)});
+  for (const uint64_t n : numbers) out.push_back({n == 0, ShelfOfLiterals::digest(n)});
   return out;
 }
 std::vector<BlockFacts> run_of(uint64_t first, uint32_t count) {
   std::vector<BlockFacts> out;
-  for (uint32_t i = 0; i < count; i++) out.push_back({false, ShelfOfLiterals::print(first + i)});
+  for (uint32_t i = 0; i < count; i++) out.push_back({false, ShelfOfLiterals::digest(first + i)});
   return out;
 }
 size_t found(const std::vector<std::optional<BlockRef>>& matches) {
@@ -72,7 +73,7 @@ TEST(Facts, ZerosAreToldFromEverythingElse) {
   const std::vector<BlockFacts> facts = facts_of(chunk);
   EXPECT_TRUE(facts[0].zero && facts[2].zero);
   EXPECT_FALSE(facts[1].zero);
-  EXPECT_EQ(facts[1].print, print_of(std::span(chunk).subspan(kBlockBytes, kBlockBytes)));
+  EXPECT_EQ(facts[1].print(), print_of(std::span(chunk).subspan(kBlockBytes, kBlockBytes)));
 }
 
 TEST(Match, ARunIsFoundFromOneKnownBlock) {

@@ -43,17 +43,18 @@ bool PackBuilder::has_room_for(uint32_t frame_blocks, size_t recipe_bytes) const
   return used_ + tail_bytes_ + more + kPackFooterBytes + kPackAlignment <= kMaxPackBytes;
 }
 
-FrameEntry PackBuilder::add_frame(FrameId id, std::span<const std::byte> plain, std::vector<BlockPrint> prints,
+FrameEntry PackBuilder::add_frame(FrameId id, std::span<const std::byte> plain, std::span<const Digest> blocks,
                                   FrameEncoder& encoder) {
   stored_.clear();
-  FrameEntry entry = encoder.encode(plain, stored_);
+  FrameEntry entry = encoder.encode(plain, blocks, stored_);
   entry.id = id;
   entry.offset = static_cast<uint32_t>(used_);
   std::copy(stored_.begin(), stored_.end(), room_.data() + used_);
   used_ += stored_.size();
   tail_bytes_ += frame_in_tail(entry.blocks);
   tail_.frames.push_back(entry);
-  tail_.prints.push_back(std::move(prints));
+  std::vector<BlockPrint>& prints = tail_.prints.emplace_back();
+  for (const Digest& block : blocks) prints.push_back(print_of(block));
   return entry;
 }
 

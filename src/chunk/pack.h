@@ -29,8 +29,8 @@ class PackBuilder {
   bool empty() const { return tail_.frames.empty() && tail_.chunks.empty(); }
   // Whether a frame of this many blocks and a chunk with a recipe of this many bytes surely still fit.
   bool has_room_for(uint32_t frame_blocks, size_t recipe_bytes) const;
-  // Requires: room for it; whole blocks, and the print of each.
-  FrameEntry add_frame(FrameId id, std::span<const std::byte> plain, std::vector<BlockPrint> prints, FrameEncoder& encoder);
+  // Requires: room for it; whole blocks, and the digest of each.
+  FrameEntry add_frame(FrameId id, std::span<const std::byte> plain, std::span<const Digest> blocks, FrameEncoder& encoder);
   // Requires: room for it.
   void add_chunk(const Digest& digest, const Recipe& recipe);
   const PackTail& tail() const { return tail_; }

@@ -16,7 +16,7 @@
 
 namespace ramet::chunk {
 
-inline constexpr uint32_t kPackVersion = 1;
+inline constexpr uint32_t kPackVersion = 2;
 inline constexpr size_t kPackHeaderBytes = 64;
 inline constexpr size_t kPackFooterBytes = 64;
 inline constexpr uint64_t kMaxPackBytes = 64u << 20;

@@ -12,11 +12,6 @@ namespace {
 
 using testing::noise;
 
-std::vector<BlockPrint> prints_of(std::span<const std::byte> plain) {
-  std::vector<BlockPrint> out;
-  for (size_t at = 0; at < plain.size(); at += kBlockBytes) out.push_back(print_of(plain.subspan(at, kBlockBytes)));
-  return out;
-}
 Recipe one_frame(FrameId frame, uint32_t blocks) {
   Recipe r;
   r.append({.blocks = blocks, .frame = frame, .first = 0});
@@ -26,7 +21,7 @@ Recipe one_frame(FrameId frame, uint32_t blocks) {
 class PackTest : public ::testing::Test {
  protected:
   void add(PackBuilder& pack, FrameId id, std::span<const std::byte> plain) {
-    pack.add_frame(id, plain, prints_of(plain), encoder_);
+    pack.add_frame(id, plain, block_digests(plain), encoder_);
   }
   FrameEncoder encoder_;
   FrameDecoder decoder_;
@@ -39,7 +34,7 @@ TEST_F(PackTest, IsReadBackAsItWasMade) {
   EXPECT_TRUE(pack.empty());
   add(pack, 41, a);
   add(pack, 42, b);
-  pack.add_chunk(sha256(a), one_frame(41, 32));
+  pack.add_chunk(digest_of(a), one_frame(41, 32));
   const PackTail made = pack.tail();
   ASSERT_TRUE(storage_.write(pack.id(), pack.finish()));
   EXPECT_EQ(storage_.size_bytes(pack.id()).value() % kPackAlignment, 0u);
@@ -58,19 +53,19 @@ TEST_F(PackTest, OneBlockCostsLittleMoreThanItself) {
   const std::vector<std::byte> block = noise(kBlockBytes, 1);
   PackBuilder pack = PackBuilder::create(random_pack_id().value()).value();
   add(pack, 1, block);
-  pack.add_chunk(sha256(block), one_frame(1, 1));
+  pack.add_chunk(digest_of(block), one_frame(1, 1));
   EXPECT_EQ(pack.finish().size(), 2 * kPackAlignment);
 }
 
 // Nothing compresses, so the estimate is as bad as can be.
 TEST_F(PackTest, FillsToItsLimitAndNotBeyond) {
   const std::vector<std::byte> plain = noise(kMaxFrameBytes, 2);
-  const std::vector<BlockPrint> prints = prints_of(plain);
+  const std::vector<Digest> digests = block_digests(plain);
   PackBuilder pack = PackBuilder::create(random_pack_id().value()).value();
   FrameId id = ~FrameId{0} - 10000;
   for (; pack.has_room_for(kFrameBlocks, 40); id++) {
-    pack.add_frame(id, plain, prints, encoder_);
-    pack.add_chunk(sha256(plain), one_frame(id, 32));
+    pack.add_frame(id, plain, digests, encoder_);
+    pack.add_chunk(digest_of(plain), one_frame(id, 32));
   }
   const std::span<const std::byte> bytes = pack.finish();
   EXPECT_LE(bytes.size(), kMaxPackBytes);
@@ -83,7 +78,7 @@ TEST_F(PackTest, EveryFlippedByteIsToldOrHarmless) {
   const std::vector<std::byte> plain = noise(2 * kBlockBytes, 3);
   PackBuilder pack = PackBuilder::create(random_pack_id().value()).value();
   add(pack, 9, plain);
-  pack.add_chunk(sha256(plain), one_frame(9, 2));
+  pack.add_chunk(digest_of(plain), one_frame(9, 2));
   ASSERT_TRUE(storage_.write(pack.id(), pack.finish()));
   const PackTail good = read_pack_tail(storage_, pack.id()).value();
   std::vector<std::byte>& bytes = storage_.packs[pack.id()];

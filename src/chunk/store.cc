@@ -37,6 +37,13 @@ class BatchLiterals final : public Literals {
   const Literals& store_;
 };
 
+Digest name_of(std::span<const BlockFacts> facts) {
+  std::vector<Digest> digests;
+  digests.reserve(facts.size());
+  for (const BlockFacts& f : facts) digests.push_back(f.digest);
+  return digest_of(digests);
+}
+
 }  // namespace
 
 Batch::Batch(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -77,7 +84,7 @@ std::optional<Recipe> Batch::State::recipe_of(const Digest& digest) const {
 
 Result<Digest> Batch::State::store_chunk(std::span<const std::byte> plain, std::span<const BlockFacts> facts,
                                          const std::optional<Digest>& parent) {
-  const Digest digest = sha256(plain);
+  const Digest digest = name_of(facts);
   if (recipes.contains(digest)) return digest;
   TRY_ASSIGN(const bool known, store.index_->has_chunk(digest));
   if (known) return digest;
@@ -92,7 +99,7 @@ Result<Digest> Batch::State::store_chunk(std::span<const std::byte> plain, std::
     if (!facts[i].zero) {
       std::optional<BlockRef> ref = matches[i];
       if (!ref) {
-        TRY_ASSIGN(ref, place(plain.subspan(i * kBlockBytes, kBlockBytes), facts[i].print));
+        TRY_ASSIGN(ref, place(plain.subspan(i * kBlockBytes, kBlockBytes), facts[i].digest));
       }
       extent.frame = ref->frame;
       extent.first = ref->block;
@@ -105,30 +112,31 @@ Result<Digest> Batch::State::store_chunk(std::span<const std::byte> plain, std::
   return digest;
 }
 
-Result<BlockRef> Batch::State::place(std::span<const std::byte> block, const BlockPrint& print) {
+Result<BlockRef> Batch::State::place(std::span<const std::byte> block, const Digest& digest) {
+  const BlockPrint print = print_of(digest);
   // Stored a moment ago, in this very chunk: a page of ones, say.
   if (const std::optional<BlockRef> again = own.find(print); again && own.print_of(*again) == print) return *again;
-  if (frame_prints.empty()) {
+  if (frame_digests.empty()) {
     if (next_id == ids_end) {
       TRY_ASSIGN(next_id, store.index_->reserve_frame_ids(kFrameIdsAtOnce));
       ids_end = next_id + kFrameIdsAtOnce;
     }
     frame = next_id++;
   }
-  const BlockRef ref{frame, static_cast<uint32_t>(frame_prints.size())};
+  const BlockRef ref{frame, static_cast<uint32_t>(frame_digests.size())};
   frame_plain.insert(frame_plain.end(), block.begin(), block.end());
-  frame_prints.push_back(print);
+  frame_digests.push_back(digest);
   own.append(frame, print);
-  if (frame_prints.size() == kFrameBlocks) TRY(close_frame());
+  if (frame_digests.size() == kFrameBlocks) TRY(close_frame());
   return ref;
 }
 
 Status Batch::State::close_frame() {
-  if (frame_prints.empty()) return {};
-  TRY(make_room(static_cast<uint32_t>(frame_prints.size()), 0));
-  pack->add_frame(frame, frame_plain, std::move(frame_prints), encoder);
+  if (frame_digests.empty()) return {};
+  TRY(make_room(static_cast<uint32_t>(frame_digests.size()), 0));
+  pack->add_frame(frame, frame_plain, frame_digests, encoder);
   frame_plain.clear();
-  frame_prints.clear();
+  frame_digests.clear();
   return {};
 }
 
@@ -215,9 +223,9 @@ Status Store::get(const Digest& digest, const std::function<Result<std::span<std
     return out;
   };
   TRY(assemble(digest, place, 0, FrameProof::kChunkDigest));
-  if (sha256(out) == digest) return {};
+  if (digest_of(out) == digest) return {};
   TRY(assemble(digest, place, 0, FrameProof::kOwnDigest));  // which frame is it?
-  if (sha256(out) == digest) return {};
+  if (digest_of(out) == digest) return {};
   return fail(ErrorKind::kCorrupt, "chunk " + digest.to_hex() + " does not have its digest");
 }
 

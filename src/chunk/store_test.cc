@@ -29,11 +29,11 @@ class StoreTest : public testing::StoreFixture {};
 TEST_F(StoreTest, GivesBackWhatWasPut) {
   const Bytes chunk = blocks(1, 200);
   const Digest digest = put(chunk);
-  EXPECT_EQ(digest, sha256(chunk));
+  EXPECT_EQ(digest, digest_of(chunk));
   EXPECT_EQ(store_->get(digest).value(), chunk);
   reopen();
   EXPECT_EQ(store_->get(digest).value(), chunk);
-  EXPECT_EQ(store_->get(sha256(blocks(9, 1))).error().kind(), ErrorKind::kNotFound);
+  EXPECT_EQ(store_->get(digest_of(blocks(9, 1))).error().kind(), ErrorKind::kNotFound);
 }
 
 TEST_F(StoreTest, SomeBlocksOfAChunkCanBeRead) {
@@ -117,12 +117,12 @@ TEST_F(StoreTest, WhatIsNotCommittedIsNotThere) {
     Batch batch = store_->begin();
     for (uint64_t i = 0; i < 5; i++) ASSERT_TRUE(batch.put(blocks(i * 4096, 4096)));  // one pack is written already
     EXPECT_EQ(pack_files(), 1u);
-    EXPECT_FALSE(store_->has(sha256(blocks(0, 4096))).value());
+    EXPECT_FALSE(store_->has(digest_of(blocks(0, 4096))).value());
   }
   EXPECT_EQ(pack_files(), 0u);
   EXPECT_EQ(store_->totals()->packs, 0u);
   put(blocks(0, 8));  // nothing refers to what went away
-  EXPECT_EQ(store_->get(sha256(blocks(0, 8))).value(), blocks(0, 8));
+  EXPECT_EQ(store_->get(digest_of(blocks(0, 8))).value(), blocks(0, 8));
 }
 
 TEST_F(StoreTest, BatchesMayRunSideBySide) {
@@ -140,8 +140,8 @@ TEST_F(StoreTest, BatchesMayRunSideBySide) {
   reopen();
   for (uint64_t t = 0; t < 4; t++)
     for (uint64_t i = 0; i < 10; i++) {
-      EXPECT_EQ(store_->get(sha256(blocks(i * 16, 48))).value(), blocks(i * 16, 48));
-      EXPECT_EQ(store_->get(sha256(blocks(10000 * t + i, 20))).value(), blocks(10000 * t + i, 20));
+      EXPECT_EQ(store_->get(digest_of(blocks(i * 16, 48))).value(), blocks(i * 16, 48));
+      EXPECT_EQ(store_->get(digest_of(blocks(10000 * t + i, 20))).value(), blocks(10000 * t + i, 20));
     }
 }
 
@@ -193,7 +193,7 @@ TEST_F(StoreTest, KilledAtAnyMomentItKeepsWhatItSaidWasCommitted) {
     reopen();
     uint64_t n = 0;
     while (read_exact(pipe.read_end.get(), std::as_writable_bytes(std::span(&n, 1)))) {
-      ASSERT_EQ(store_->get(sha256(blocks(n, 30))).value(), blocks(n, 30)) << n;
+      ASSERT_EQ(store_->get(digest_of(blocks(n, 30))).value(), blocks(n, 30)) << n;
       told++;
     }
     EXPECT_EQ(pack_files(), store_->totals()->packs) << "a pack that nobody knows";
@@ -228,7 +228,7 @@ TEST_F(FaultTest, WithoutSpaceTheBatchFailsAndLeavesNothing) {
   Batch batch = store_->begin();
   ASSERT_TRUE(batch.put(blocks(1, 100)));
   ASSERT_TRUE(batch.commit());
-  EXPECT_EQ(store_->get(sha256(blocks(1, 100))).value(), blocks(1, 100));
+  EXPECT_EQ(store_->get(digest_of(blocks(1, 100))).value(), blocks(1, 100));
 }
 
 TEST_F(FaultTest, NoDamageEverReachesAReader) {

@@ -148,7 +148,7 @@ TEST_F(RawImageTest, ALostChunkIsAnErrorAndNotZeros) {
   const UniqueFd in = new_file(16 << 20);
   write_noise(in, 0, 100000);
   image::Manifest manifest = manifest_in(*store_, imported(in).value());
-  ASSERT_TRUE(manifest.set(0, chunk::sha256(as_bytes("another"))));
+  ASSERT_TRUE(manifest.set(0, chunk::kZeroBlockDigest));
   EXPECT_EQ(export_raw(manifest, *store_, new_file(0).get()).error().kind(), ErrorKind::kNotFound);
 }
 

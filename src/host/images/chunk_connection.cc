@@ -26,7 +26,7 @@ uint64_t chunk_of(uint64_t block) { return block / image::kChunkBlocks; }
 
 // Of Welcome.
 uint64_t content_of(const OpenImage& image) {
-  const Digest digest = chunk::sha256(as_bytes(image::encode_manifest_root(image.root())));
+  const Digest digest = chunk::digest_of(as_bytes(image::encode_manifest_root(image.root())));
   le64 start;
   std::memcpy(&start, digest.bytes.data(), sizeof start);
   return start;

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes pack_v1.bin from docs/formats/pack.md (and, for one block, RFC 8878) alone, so that it checks the C++ code and is not made by it."""
+"""Writes pack_v2.bin from docs/formats/pack.md (and, for one block, RFC 8878) alone, so that it checks the C++ code and is not made by it."""
 import hashlib
 import os
 import struct
@@ -19,10 +19,15 @@ def with_crc(body: bytes) -> bytes:
     return body + struct.pack("<I", crc32c(body))
 
 
+def digest(plain: bytes) -> bytes:
+    blocks = [plain[i : i + 4096] for i in range(0, len(plain), 4096)]
+    return hashlib.sha256(b"".join(hashlib.sha256(block).digest() for block in blocks)).digest()
+
+
 def frame(number: int, stored: bytes, codec: int, plain: bytes) -> bytes:
     blocks = [plain[i : i + 4096] for i in range(0, len(plain), 4096)]
     prints = b"".join(hashlib.sha256(block).digest()[:16] for block in blocks)
-    return varint(number) + varint(len(stored)) + bytes([len(blocks), codec]) + hashlib.sha256(plain).digest() + prints
+    return varint(number) + varint(len(stored)) + bytes([len(blocks), codec]) + digest(plain) + prints
 
 
 ID = bytes(range(0xA0, 0xB0))
@@ -33,15 +38,15 @@ RLE = b"\x28\xb5\x2f\xfd\x60" + struct.pack("<H", len(SAME) - 256) + struct.pack
 
 # Frames 300 and 5, each as a folded step; then two literal blocks, 125 of zeros, one literal.
 RECIPE = varint(2) + varint(600) + varint(2 * 295 - 1) + varint(2 << 1 | 1) + varint(0) + b"\0" + varint(125 << 1) + varint(3) + varint(1) + b"\2"
-CHUNK = hashlib.sha256(PLAIN + bytes(125 * 4096) + SAME[:4096]).digest()
+CHUNK = digest(PLAIN + bytes(125 * 4096) + SAME[:4096])
 
 tail = varint(2) + frame(300, PLAIN, 0, PLAIN) + frame(5, RLE, 1, SAME) + varint(1) + CHUNK + varint(len(RECIPE)) + RECIPE
-header = with_crc(b"RMTPACKH" + struct.pack("<II", 1, 64) + ID + bytes(28))
+header = with_crc(b"RMTPACKH" + struct.pack("<II", 2, 64) + ID + bytes(28))
 body = header + PLAIN + RLE
 padding = bytes(-(len(body) + len(tail) + 64) % 4096)
 before = body + tail + padding
 sums = struct.pack("<QQII", len(body), len(tail), crc32c(tail), crc32c(before))
-footer = with_crc(b"RMTPACKF" + struct.pack("<II", 1, 64) + ID + sums + bytes(4))
+footer = with_crc(b"RMTPACKF" + struct.pack("<II", 2, 64) + ID + sums + bytes(4))
 
-with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pack_v1.bin"), "wb") as out:
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pack_v2.bin"), "wb") as out:
     out.write(before + footer)

@@ -6,7 +6,6 @@
 #include <boost/json.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <unordered_set>
 
 #include "base/file.h"
 #include "chunk/directory_storage.h"
@@ -205,22 +204,30 @@ Status remove_image(const Place& place, const std::string& name) {
   return {};
 }
 
-Status collect_garbage(const Place& place) {
-  TRY_ASSIGN(Open o, open(place));
+namespace {
+
+Result<chunk::Store::LiveSet> needed_by_images(const Open& o) {
   TRY_ASSIGN(const std::vector<std::string> names, o.catalogue.names());
-  std::unordered_set<Digest, DigestHash> live;
+  chunk::Store::LiveSet live;
   for (const std::string& name : names) {
     // An image that cannot be read stops this: what it needs is not known, and nothing of it may be lost.
     TRY_ASSIGN(image::ManifestRoot root, o.catalogue.get(name));
     for (const Digest& page : root.pages)
-      if (page != image::kZeros) live.insert(page);
+      if (page != image::kZeros) live.chunks.insert(page);
     image::Manifest manifest = commit::manifest_in(*o.store, std::move(root));
     for (uint64_t n = 0; n < manifest.chunks(); n++) {
       TRY_ASSIGN(const Digest chunk, manifest.chunk(n));
-      if (chunk != image::kZeros) live.insert(chunk);
+      if (chunk != image::kZeros) live.chunks.insert(chunk);
     }
   }
-  TRY_ASSIGN(const chunk::Store::Collected done, o.store->collect(live));
+  return live;
+}
+
+}  // namespace
+
+Status collect_garbage(const Place& place) {
+  TRY_ASSIGN(Open o, open(place));
+  TRY_ASSIGN(const chunk::Store::Collected done, o.store->collect([&] { return needed_by_images(o); }));
   if (place.json)
     print({{"chunks_removed", done.chunks_removed},
            {"packs_removed", done.packs_removed},

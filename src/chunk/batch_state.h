@@ -3,7 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <shared_mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -12,10 +11,9 @@
 namespace ramet::chunk {
 
 struct Batch::State {
-  // A collection waits for batches, and they for it.
-  explicit State(Store& s, std::shared_lock<std::shared_mutex> in_use = {}) : store(s), in_use_lock(std::move(in_use)) {}
+  explicit State(Store& s) : store(s), pins(s.pins_) {}
   ~State() {
-    if (committed) return;
+    if (committed || in_doubt) return;
     for (const Index::AddedPack& one : written) take_away(one.id);
   }
   State(const State&) = delete;
@@ -24,11 +22,16 @@ struct Batch::State {
   // `facts` of its blocks.
   Result<Digest> store_chunk(std::span<const std::byte> plain, std::span<const BlockFacts> facts,
                              const std::optional<Digest>& parent);
+  // What the store has of it; all of that is pinned.
+  std::vector<std::optional<BlockRef>> match_and_hold(std::span<const BlockFacts> facts, const Recipe* parent);
   Result<BlockRef> place(std::span<const std::byte> block, const Digest& digest);
   Status close_frame();
   Status make_room(uint32_t frame_blocks, size_t recipe_bytes);
   Status write_pack();
   Status write_rest();
+  // Of the transaction that makes the packs known. Where the disk failed in it, a crash may yet bring it about: the packs stay,
+  // announced, until the next open() sees what became of it.
+  Status note_outcome(Status transaction);
   std::optional<Recipe> recipe_of(const Digest& digest) const;
   void take_away(const PackId& id) const {
     // Failing, it stays announced, and the next open() does it.
@@ -36,7 +39,7 @@ struct Batch::State {
   }
 
   Store& store;
-  std::shared_lock<std::shared_mutex> in_use_lock;  // until it is committed or dropped
+  Pins::Holder pins;  // also after the commit: until somebody has noted what the chunks are for
   FrameEncoder encoder;
   LiteralTable own;
   std::unordered_map<Digest, Recipe, DigestHash> recipes;
@@ -48,6 +51,7 @@ struct Batch::State {
   std::vector<Digest> frame_digests;
   bool committed = false;
   bool failed = false;
+  bool in_doubt = false;
 };
 
 }  // namespace ramet::chunk

@@ -1,11 +1,23 @@
-// Garbage collection: what is alive is told from outside, in chunks; what that means for frames and packs is worked out here.
+// Garbage collection beside everything else: what is alive is told from outside, in chunks; what that means for frames and
+// packs is worked out here.
 //
-// Problem: a block is alive while any live recipe points at it, wherever the chunk came from; and a pack cannot be changed.
-// Idea: for each frame a mask of the blocks that live recipes use. Packs with too little alive are *emptied*: their live blocks
-// go into new frames, and every live chunk that pointed there, or whose record lay in that pack's tail, gets a new record in
-// the new pack. So no tail that remains is needed for a chunk that it describes wrongly, and the index can still be rebuilt
-// from the packs alone. Order: new packs are durable, one transaction swaps, old files go away (announced as unfinished by that
-// transaction).
+// Problem: a block is alive while any live recipe points at it, wherever the chunk came from; a pack cannot be changed; and
+// batches refer to what is there all the while. Idea: for each frame a mask of the blocks that live recipes use. Packs with too
+// little alive are *emptied*: their live blocks go into new frames, and every live chunk that pointed there, or whose record
+// lay in that pack's tail, gets a new record in the new pack. So no tail that remains is needed for a chunk that it describes
+// wrongly, and the index can still be rebuilt from the packs alone.
+//
+//   begin           from here on no pin of a batch is let go
+//   ask             what is alive; note which packs and chunks there are
+//   condemn chunks  the dead ones that nobody pinned: a put of the same bytes stores them anew
+//   condemn packs   those to be emptied in which nobody pinned a frame: out of the literal table, no put refers to them again
+//   move            what is alive in them, into new packs, which are durable then
+//   swap            one transaction; the emptied packs are unfinished from here on, so that a crash does not keep their files
+//   remove          the files
+//
+// What fails before the swap leaves the store as it was: literals go back into the table. What a batch commits meanwhile is in
+// packs that were not noted, and refers only to frames that were not condemned. A chunk that is committed with a new record
+// while it is moved or dies: the index tells the records apart by their packs, and every record is good.
 #include <bit>
 #include <map>
 #include <set>
@@ -28,8 +40,16 @@ class Collection {
  public:
   explicit Collection(Store& store) : store_(store) {}
 
-  Result<Store::Collected> run(const std::unordered_set<Digest, DigestHash>& live) {
+  ~Collection() {
+    for (auto& [frame, prints] : withdrawn_) store_.literals_.put_back(frame, std::move(prints));
+  }
+  Collection(const Collection&) = delete;
+  Collection& operator=(const Collection&) = delete;
+
+  Result<Store::Collected> run(const std::function<Result<Store::LiveSet>()>& ask) {
+    TRY_ASSIGN(const Store::LiveSet live, ask());
     TRY_ASSIGN(const Index::Totals before, store_.index_->totals());
+    TRY(note_packs());
     TRY(sort_out(live));
     TRY(weigh());
     choose();
@@ -37,12 +57,13 @@ class Collection {
     TRY(move_blocks(writer));
     TRY(move_records(writer));
     TRY(writer.write_rest());
-    Index::Collection change{.dead_chunks = dead_, .added = writer.written, .removed = {emptied_.begin(), emptied_.end()}};
-    TRY(store_.index_->apply(change));
+    const uint64_t dead = dead_.size();
+    Index::Collection change{.dead = std::move(dead_), .added = writer.written, .removed = {emptied_.begin(), emptied_.end()}};
+    TRY(writer.note_outcome(store_.index_->apply(change)));
     writer.committed = true;
     take_over(writer);
     TRY_ASSIGN(const Index::Totals after, store_.index_->totals());
-    return Store::Collected{.chunks_removed = dead_.size(),
+    return Store::Collected{.chunks_removed = dead,
                             .packs_removed = emptied_.size(),
                             .packs_written = writer.written.size(),
                             .bytes_before = before.pack_bytes,
@@ -55,29 +76,40 @@ class Collection {
     double live_bytes = 0;  // of frames and of records
   };
 
-  Status sort_out(const std::unordered_set<Digest, DigestHash>& live) {
-    return store_.index_->visit_chunks([&](Index::Chunk chunk) {
-      if (!live.contains(chunk.digest)) {
-        dead_.push_back(chunk.digest);
-        return;
+  // Only these may be emptied: a pack that a commit adds from now on is not known well enough.
+  Status note_packs() {
+    const std::unique_lock publishing(store_.publishing_);
+    TRY_ASSIGN(const std::vector<Index::Pack> packs, store_.index_->packs());
+    for (const Index::Pack& pack : packs) weights_[pack.id].bytes = pack.bytes;
+    return {};
+  }
+
+  Status sort_out(const Store::LiveSet& live) {
+    std::vector<Index::Chunk> chunks;
+    TRY(store_.index_->visit_chunks([&](Index::Chunk chunk) { chunks.push_back(std::move(chunk)); }));
+    for (Index::Chunk& chunk : chunks) {
+      if (!live.chunks.contains(chunk.digest) && pins_.condemn(chunk.digest)) {
+        dead_.push_back(std::move(chunk));
+        continue;
       }
       for (const Extent& e : chunk.recipe.extents)
         if (e.frame) used_[*e.frame] |= static_cast<uint32_t>(((uint64_t{1} << e.blocks) - 1) << e.first);
       kept_.push_back(std::move(chunk));
-    });
+    }
+    return {};
   }
 
   Status weigh() {
-    TRY_ASSIGN(const std::vector<Index::Pack> packs, store_.index_->packs());
-    for (const Index::Pack& pack : packs) weights_[pack.id].bytes = pack.bytes;
     for (const Index::Chunk& chunk : kept_)
-      weights_[chunk.pack].live_bytes += static_cast<double>(sizeof(Digest) + encode_recipe(chunk.recipe).size());
+      if (const auto weight = weights_.find(chunk.pack); weight != weights_.end())
+        weight->second.live_bytes += static_cast<double>(sizeof(Digest) + encode_recipe(chunk.recipe).size());
     return store_.index_->visit_frames([&](const FramePlace& place) {
+      const auto weight = weights_.find(place.pack);
+      if (weight == weights_.end()) return;
       const auto used = used_.find(place.entry.id);
       const int blocks = used == used_.end() ? 0 : std::popcount(used->second);
-      Weight& w = weights_[place.pack];
-      w.live_blocks += static_cast<uint64_t>(blocks);
-      w.live_bytes += static_cast<double>(place.entry.stored_bytes) * blocks / place.entry.blocks;
+      weight->second.live_blocks += static_cast<uint64_t>(blocks);
+      weight->second.live_bytes += static_cast<double>(place.entry.stored_bytes) * blocks / place.entry.blocks;
       frames_[place.pack].push_back(place);
     });
   }
@@ -86,13 +118,25 @@ class Collection {
     double bytes = 0, expected = kPackWaste;
     std::vector<PackId> half_dead;
     for (const auto& [id, w] : weights_) {
-      if (w.live_bytes == 0) emptied_.insert(id);
+      if (w.live_bytes == 0) condemn(id);
       if (w.live_bytes == 0 || static_cast<double>(w.bytes) <= kMostPerLiveByte * w.live_bytes) continue;
       half_dead.push_back(id);
       bytes += static_cast<double>(w.bytes);
       expected += w.live_bytes + static_cast<double>(w.live_blocks * kTailBytesPerBlock);
     }
-    if (expected <= kWorthIt * bytes) emptied_.insert(half_dead.begin(), half_dead.end());
+    if (expected > kWorthIt * bytes) return;
+    for (const PackId& id : half_dead) condemn(id);
+  }
+
+  void condemn(const PackId& id) {
+    std::vector<FrameId> frames;
+    for (const FramePlace& place : frames_[id]) frames.push_back(place.entry.id);
+    const bool done = pins_.condemn(frames, [&] {
+      for (const FrameId frame : frames)
+        if (std::vector<BlockPrint> prints = store_.literals_.take(frame); !prints.empty())
+          withdrawn_.emplace_back(frame, std::move(prints));
+    });
+    if (done) emptied_.insert(id);
   }
 
   Status move_blocks(Batch::State& writer) {
@@ -138,25 +182,25 @@ class Collection {
   }
 
   void take_over(Batch::State& writer) {
-    for (const PackId& id : emptied_)
-      for (const FramePlace& place : frames_[id]) store_.literals_.remove(place.entry.id);
+    withdrawn_.clear();  // for good
     for (Index::AddedPack& pack : writer.written) store_.literals_.add(std::move(pack.tail));
     for (const PackId& id : emptied_) writer.take_away(id);
   }
 
   Store& store_;
+  Pins::Collecting pins_{store_.pins_};
   FrameDecoder decoder_;
-  std::vector<Digest> dead_;
-  std::vector<Index::Chunk> kept_;
+  std::vector<Index::Chunk> dead_, kept_;
   std::unordered_map<FrameId, uint32_t> used_;  // bit b: block b
   std::map<PackId, Weight> weights_;
   std::map<PackId, std::vector<FramePlace>> frames_;
   std::set<PackId> emptied_;
+  std::vector<std::pair<FrameId, std::vector<BlockPrint>>> withdrawn_;
   std::map<BlockRef, BlockRef> moved_;
 };
 
-Result<Store::Collected> Store::collect(const std::unordered_set<Digest, DigestHash>& live) {
-  const std::unique_lock alone(in_use_);
+Result<Store::Collected> Store::collect(const std::function<Result<LiveSet>()>& live) {
+  const std::lock_guard alone(collecting_);
   return Collection(*this).run(live);
 }
 

@@ -33,7 +33,7 @@ class CollectTest : public testing::StoreFixture {
 
 TEST_F(CollectTest, NothingAliveLeavesNothing) {
   for (uint64_t i = 0; i < 3; i++) put(blocks(i * 100, 50));
-  const Store::Collected done = store_->collect({}).value();
+  const Store::Collected done = collect({}).value();
   EXPECT_EQ(done.chunks_removed, 3u);
   EXPECT_EQ(done.bytes_after, 0u);
   EXPECT_EQ(pack_files(), 0u);
@@ -45,7 +45,7 @@ TEST_F(CollectTest, EverythingAliveIsLeftAlone) {
   Live live;
   for (uint64_t i = 0; i < 3; i++) live.insert(put(blocks(i * 100, 50)));
   const uint64_t before = stored_bytes();
-  const Store::Collected done = store_->collect(live).value();
+  const Store::Collected done = collect(live).value();
   EXPECT_EQ(done.packs_removed + done.packs_written + done.chunks_removed, 0u);
   EXPECT_EQ(stored_bytes(), before);
 }
@@ -56,7 +56,7 @@ TEST_F(CollectTest, BlocksLiveOnInTheChunksThatUseThem) {
   Bytes changed = blocks(0, 400);
   for (size_t i = 100; i < 350; i++) set_block(changed, i, 9000);
   const Digest child = put(changed, parent);
-  ASSERT_TRUE(store_->collect({child}));
+  ASSERT_TRUE(collect({child}));
   EXPECT_EQ(store_->get(child).value(), changed);
   EXPECT_EQ(store_->get(parent).error().kind(), ErrorKind::kNotFound);
   EXPECT_LE(stored_bytes(), 151 * kBlockBytes * 11 / 10);
@@ -71,15 +71,16 @@ TEST_F(CollectTest, RecordsAreMovedToo) {
   const Digest known = put(blocks(0, 100));
   Bytes turned(100 * kBlockBytes);
   for (size_t i = 0; i < 100; i++) set_block(turned, i, (i + 50) % 100);
-  Batch batch = store_->begin();
-  ASSERT_TRUE(batch.put(blocks(5000, 100)));
-  const Digest digest = batch.put(turned).value().value();
-  ASSERT_TRUE(batch.commit());
-  EXPECT_EQ(store_->collect({known, digest})->packs_removed, 1u);
+  std::optional<Batch> batch = store_->begin();
+  ASSERT_TRUE(batch->put(blocks(5000, 100)));
+  const Digest digest = batch->put(turned).value().value();
+  ASSERT_TRUE(batch->commit());
+  batch.reset();
+  EXPECT_EQ(collect({known, digest})->packs_removed, 1u);
   EXPECT_EQ(store_->get(digest).value(), turned);
   rebuild();
   EXPECT_EQ(store_->get(digest).value(), turned);
-  ASSERT_TRUE(store_->collect({digest}));
+  ASSERT_TRUE(collect({digest}));
   EXPECT_EQ(store_->get(digest).value(), turned);
   EXPECT_EQ(store_->totals()->chunks, 1u);
 }
@@ -88,11 +89,11 @@ TEST_F(CollectTest, SmallPacksBecomeOne) {
   Live live;
   for (uint64_t i = 0; i < 40; i++) live.insert(put(blocks(i, 1)));
   EXPECT_EQ(pack_files(), 40u);
-  ASSERT_TRUE(store_->collect(live));
+  ASSERT_TRUE(collect(live));
   EXPECT_EQ(pack_files(), 1u);
   EXPECT_LE(stored_bytes(), 42 * kBlockBytes * 11 / 10);
   for (uint64_t i = 0; i < 40; i++) EXPECT_EQ(store_->get(digest_of(blocks(i, 1))).value(), blocks(i, 1));
-  EXPECT_EQ(store_->collect(live)->packs_written, 0u);  // and stay it
+  EXPECT_EQ(collect(live)->packs_written, 0u);  // and stay it
 }
 
 // Snapshots of one disk, rewritten here and there, the last ten of them kept: the history does not add up.
@@ -113,7 +114,7 @@ TEST_F(CollectTest, StoredBytesStayWithinOneAndAHalfTimesTheLiveOnes) {
       for (size_t b = 0; b < kBlocks; b++)
         unique.insert(to_hex(print_of(std::span(bytes).subspan(b * kBlockBytes, kBlockBytes)).bytes));
     }
-    ASSERT_TRUE(store_->collect(live));
+    ASSERT_TRUE(collect(live));
     ASSERT_LE(stored_bytes(), unique.size() * kBlockBytes * 3 / 2) << "round " << round;
     for (const auto& [digest, bytes] : snapshots) ASSERT_EQ(store_->get(digest).value(), bytes) << "round " << round;
   }
@@ -138,7 +139,7 @@ TEST_F(CollectTest, ReadersAndWritersGoOnMeanwhile) {
     for (uint64_t i = 0; !over; i++) put(blocks(5000 + i * 7, 10));  // dies at the next collection
   });
   for (int round = 0; round < 30; round++) {
-    ASSERT_TRUE(store_->collect({kept.begin(), kept.end()}));
+    ASSERT_TRUE(collect({kept.begin(), kept.end()}));
     ::usleep(5000);
   }
   over = true;
@@ -159,7 +160,7 @@ TEST_F(CollectTest, KilledAtAnyMomentItLosesNothingThatIsAlive) {
       reopen();
       for (uint64_t i = 0;; i++) {
         put(blocks(7000 + i * 3, 20));
-        if (!store_->collect({kept.begin(), kept.end()})) ::_exit(1);
+        if (!collect({kept.begin(), kept.end()})) ::_exit(1);
       }
     }
     ::usleep(static_cast<useconds_t>(30'000 + 9'000 * round));

@@ -114,16 +114,17 @@ Result<std::vector<PackId>> Index::unfinished_packs() const {
 Status Index::add(std::span<const AddedPack> packs) {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlTransaction transaction, SqlTransaction::begin(db_));
-  for (const AddedPack& pack : packs) TRY(insert(pack, Known::kStays));
+  for (const AddedPack& pack : packs) TRY(insert(pack));
   return transaction.commit();
 }
 
 Status Index::apply(const Collection& collection) {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlTransaction transaction, SqlTransaction::begin(db_));
-  TRY_ASSIGN(SqlStatement dead, db_.prepare("DELETE FROM chunks WHERE digest = ?"));
-  for (const Digest& digest : collection.dead_chunks) TRY(dead.reset().bind(digest.bytes).run());
-  for (const AddedPack& pack : collection.added) TRY(insert(pack, Known::kIsReplaced));
+  TRY_ASSIGN(SqlStatement dead,
+             db_.prepare("DELETE FROM chunks WHERE digest = ? AND pack = (SELECT number FROM packs WHERE id = ?)"));
+  for (const Chunk& chunk : collection.dead) TRY(dead.reset().bind(chunk.digest.bytes).bind(chunk.pack).run());
+  for (const AddedPack& pack : collection.added) TRY(insert(pack));
   TRY_ASSIGN(SqlStatement frames, db_.prepare("DELETE FROM frames WHERE pack = (SELECT number FROM packs WHERE id = ?)"));
   TRY_ASSIGN(SqlStatement gone, db_.prepare("DELETE FROM packs WHERE id = ?"));
   TRY_ASSIGN(SqlStatement unfinished, db_.prepare("INSERT INTO unfinished VALUES (?)"));
@@ -135,7 +136,7 @@ Status Index::apply(const Collection& collection) {
   return transaction.commit();
 }
 
-Status Index::insert(const AddedPack& pack, Known chunks) {
+Status Index::insert(const AddedPack& pack) {
   TRY_ASSIGN(SqlStatement add_pack, db_.prepare("INSERT INTO packs(id, bytes) VALUES (?, ?)"));
   TRY(add_pack.bind(pack.id).bind(static_cast<int64_t>(pack.bytes)).run());
   TRY_ASSIGN(SqlStatement number_of, db_.prepare("SELECT number FROM packs WHERE id = ?"));
@@ -156,8 +157,7 @@ Status Index::insert(const AddedPack& pack, Known chunks) {
   TRY_ASSIGN(SqlStatement advance, db_.prepare("UPDATE meta SET value = max(value, ?) WHERE key = 'next_frame'"));
   TRY(advance.bind(static_cast<int64_t>(last + 1)).run());
 
-  TRY_ASSIGN(SqlStatement add_chunk, db_.prepare(chunks == Known::kStays ? "INSERT OR IGNORE INTO chunks VALUES (?, ?, ?)"
-                                                                         : "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)"));
+  TRY_ASSIGN(SqlStatement add_chunk, db_.prepare("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)"));
   for (const PackChunk& chunk : pack.tail.chunks) {
     const std::string recipe = encode_recipe(chunk.recipe);
     TRY(add_chunk.reset().bind(chunk.digest.bytes).bind(std::as_bytes(std::span(recipe))).bind(number).run());

@@ -33,7 +33,8 @@ class Index {
   // It was taken away.
   Status forget_pack(const PackId& id);
 
-  // Packs that are durable already, with all that is in them: all or none. A frame or chunk that is known stays where it is.
+  // Packs that are durable already, with all that is in them: all or none. A frame that is known stays where it is, a chunk has
+  // the newest record: the one before may be condemned.
   struct AddedPack {
     PackId id{};
     uint64_t bytes = 0;
@@ -41,18 +42,18 @@ class Index {
   };
   Status add(std::span<const AddedPack> packs);
 
-  // What a collection changes, together: all or none.
-  struct Collection {
-    std::vector<Digest> dead_chunks;
-    std::vector<AddedPack> added;  // their chunks are in place of those of the same name
-    std::vector<PackId> removed;   // unfinished from now on, and their frames unknown
-  };
-  Status apply(const Collection& collection);
   struct Chunk {
     Digest digest;
     Recipe recipe;
     PackId pack{};  // whose tail has it
   };
+  // What a collection changes, together: all or none.
+  struct Collection {
+    std::vector<Chunk> dead;  // unless they have another record by now
+    std::vector<AddedPack> added;
+    std::vector<PackId> removed;  // unfinished from now on, and their frames unknown
+  };
+  Status apply(const Collection& collection);
   Status visit_chunks(const std::function<void(Chunk)>& visit) const;
   Status visit_frames(const std::function<void(const FramePlace&)>& visit) const;
 
@@ -78,8 +79,7 @@ class Index {
  private:
   explicit Index(SqlDatabase db) : db_(std::move(db)) {}
   Status prepare_tables();
-  enum class Known { kStays, kIsReplaced };
-  Status insert(const AddedPack& pack, Known chunks);
+  Status insert(const AddedPack& pack);
 
   mutable std::mutex mutex_;  // guards all below
   mutable SqlDatabase db_;

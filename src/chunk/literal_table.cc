@@ -14,14 +14,19 @@ uint64_t tag_of(const BlockPrint& print) {
 
 }  // namespace
 
+void LiteralTable::add_frame(FrameId frame, std::vector<BlockPrint> prints) {
+  for (uint32_t i = 0; i < prints.size(); i += kSampled) table_.insert_or_assign(tag_of(prints[i]), BlockRef{frame, i});
+  frames_.insert_or_assign(frame, std::move(prints));
+}
+
 void LiteralTable::add(PackTail&& tail) {
   const std::unique_lock lock(mutex_);
-  for (size_t f = 0; f < tail.frames.size(); f++) {
-    const FrameId frame = tail.frames[f].id;
-    std::vector<BlockPrint>& prints = tail.prints[f];
-    for (uint32_t i = 0; i < prints.size(); i += kSampled) table_.insert_or_assign(tag_of(prints[i]), BlockRef{frame, i});
-    frames_.insert_or_assign(frame, std::move(prints));
-  }
+  for (size_t f = 0; f < tail.frames.size(); f++) add_frame(tail.frames[f].id, std::move(tail.prints[f]));
+}
+
+void LiteralTable::put_back(FrameId frame, std::vector<BlockPrint> prints) {
+  const std::unique_lock lock(mutex_);
+  add_frame(frame, std::move(prints));
 }
 
 void LiteralTable::append(FrameId frame, const BlockPrint& print) {
@@ -31,15 +36,17 @@ void LiteralTable::append(FrameId frame, const BlockPrint& print) {
   prints.push_back(print);
 }
 
-void LiteralTable::remove(FrameId frame) {
+std::vector<BlockPrint> LiteralTable::take(FrameId frame) {
   const std::unique_lock lock(mutex_);
   const auto it = frames_.find(frame);
-  if (it == frames_.end()) return;
-  for (const BlockPrint& print : it->second) {
+  if (it == frames_.end()) return {};
+  std::vector<BlockPrint> prints = std::move(it->second);
+  for (const BlockPrint& print : prints) {
     const auto entry = table_.find(tag_of(print));
     if (entry != table_.end() && entry->second.frame == frame) table_.erase(entry);
   }
   frames_.erase(it);
+  return prints;
 }
 
 size_t LiteralTable::frames() const {

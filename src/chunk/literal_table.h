@@ -24,7 +24,9 @@ class LiteralTable final : public Literals {
   void add(PackTail&& tail);
   // One block more at the end of a frame; it can be found.
   void append(FrameId frame, const BlockPrint& print);
-  void remove(FrameId frame);
+  // The prints of the frame, which cannot be found any more from now on; none if it is not known.
+  std::vector<BlockPrint> take(FrameId frame);
+  void put_back(FrameId frame, std::vector<BlockPrint> prints);
   size_t frames() const;
 
   std::optional<BlockRef> find(const BlockPrint& print) const override;
@@ -33,6 +35,8 @@ class LiteralTable final : public Literals {
   std::optional<BlockRef> previous(const BlockRef& ref) const override;
 
  private:
+  void add_frame(FrameId frame, std::vector<BlockPrint> prints);
+
   mutable std::shared_mutex mutex_;  // guards the two below
   std::map<FrameId, std::vector<BlockPrint>> frames_;
   // By the first 8 bytes of the print. An entry may be out of date: what it leads to is compared with the whole print.

@@ -1,7 +1,8 @@
 // chunk/store.h - immutable chunks, named by the digest of their plain bytes; one store is one dedup domain.
 //
-//   Batch b = store.begin();  b.put(bytes) ... b.put(bytes);  b.commit()
+//   Batch b = store.begin();  b.put(bytes) ... b.put(bytes);  b.commit();  note what the chunks are for;  destroy b
 //
+// What a batch stored or found is safe from collections until the batch is destroyed, and from then on by being named to them.
 // Only commit() makes anything durable or visible to others. It ends the last pack, which is synced, and then adds all of them
 // to the index in one transaction. A pack is announced in the index before it is written: what a crash left, and nothing else,
 // the next open() takes away. Chunks of zeros have no name and are never stored. Not here: which chunks are needed (garbage
@@ -11,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <span>
@@ -22,12 +24,14 @@
 #include "chunk/literal_table.h"
 #include "chunk/pack.h"
 #include "chunk/pack_storage.h"
+#include "chunk/pins.h"
 
 namespace ramet::chunk {
 
 class Store;
 
-// Takes away what it wrote unless it was committed. Must not outlive its store.
+// Takes away what it wrote unless it was committed. No collection touches what it relies on as long as it lives, committed or
+// not. Must not outlive its store.
 class Batch {
  public:
   Batch(Batch&&) noexcept;
@@ -66,14 +70,19 @@ class Store {
   // get().
   Status read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const;
 
+  // What is needed, as those who hold manifests know it.
+  struct LiveSet {
+    std::unordered_set<Digest, DigestHash> chunks;
+  };
   struct Collected {
     uint64_t chunks_removed = 0, packs_removed = 0, packs_written = 0, bytes_before = 0, bytes_after = 0;
   };
-  // Forgets all chunks but these, and gives their space back: packs less than two thirds alive are written anew, without what
-  // is dead. Afterwards the packs take at most 1.5 times what is alive in them, and what their last pages waste. Waits for
-  // batches that are neither committed nor dropped; new ones wait for it. Readers go on.   Errors: kCorrupt (what it has to
-  // move), kNoSpace, kIo; the store is as before then.
-  Result<Collected> collect(const std::unordered_set<Digest, DigestHash>& live);
+  // Forgets all chunks but the live ones and those that batches rely on, and gives their space back: packs less than two thirds
+  // alive are written anew, without what is dead. `live` is asked when the collection has begun: what it does not tell and no
+  // batch stored or found from then on, or still held then, is dead. Afterwards the packs take at most 1.5 times what is alive
+  // in them, and what their last pages waste; more while batches pin frames. Readers and batches go on; another collection
+  // waits.   Errors: those of `live`; kCorrupt (what it has to move), kNoSpace, kIo; the store is as before then.
+  Result<Collected> collect(const std::function<Result<LiveSet>()>& live);
   Result<Index::Totals> totals() const { return index_->totals(); }
   // For maintenance.
   const Index& index() const { return *index_; }
@@ -92,7 +101,11 @@ class Store {
   const std::unique_ptr<PackStorage> packs_;
   const std::unique_ptr<Index> index_;
   LiteralTable literals_;
-  std::shared_mutex in_use_;  // shared: by each open batch; alone: by a collection
+  Pins pins_;
+  std::mutex collecting_;  // one at a time
+  // Shared: by a commit that is in the index and not yet in the literal table; alone: while a collection notes which packs
+  // there are. Held across the index's transaction.
+  std::shared_mutex publishing_;
 };
 
 }  // namespace ramet::chunk

@@ -151,7 +151,7 @@ TEST_F(StoreTest, GoesOnGivingBackEveryChunkOfAHistory) {
   std::vector<Bytes> history = {blocks(0, 96)};
   std::vector<Digest> names = {put(history[0])};
   for (int round = 0; round < 30; round++) {
-    Batch batch = store_->begin();
+    std::optional<Batch> batch = store_->begin();
     for (int i = 0; i < 4; i++) {
       Bytes chunk = history[random() % history.size()];
       const Bytes& other = history[random() % history.size()];
@@ -161,10 +161,11 @@ TEST_F(StoreTest, GoesOnGivingBackEveryChunkOfAHistory) {
       if (random() % 2) set_block(chunk, random() % 96, random());
       if (random() % 4 == 0)
         std::fill_n(chunk.begin() + static_cast<std::ptrdiff_t>(random() % 90 * kBlockBytes), 3 * kBlockBytes, std::byte{0});
-      names.push_back(batch.put(chunk, names[random() % names.size()]).value().value());
+      names.push_back(batch->put(chunk, names[random() % names.size()]).value().value());
       history.push_back(std::move(chunk));
     }
-    ASSERT_TRUE(batch.commit());
+    ASSERT_TRUE(batch->commit());
+    batch.reset();
     if (round % 10 == 9) reopen();
   }
   for (size_t i = 0; i < history.size(); i++) ASSERT_EQ(store_->get(names[i]).value(), history[i]) << i;

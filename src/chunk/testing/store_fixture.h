@@ -28,6 +28,9 @@ class StoreFixture : public ::testing::Test {
     EXPECT_TRUE(batch.commit());
     return digest;
   }
+  Result<Store::Collected> collect(const std::unordered_set<Digest, DigestHash>& live) {
+    return store_->collect([&]() -> Result<Store::LiveSet> { return Store::LiveSet{live}; });
+  }
   uint64_t stored_bytes() const { return store_->totals()->pack_bytes; }
   // Whatever they are called: everything but the lock.
   size_t pack_files() const {

@@ -172,10 +172,12 @@ bool ImageStore::wants_collection() {
 
 Result<chunk::Store::Collected> ImageStore::collect() {
   const std::lock_guard one_at_a_time(collection_);
-  TRY_ASSIGN(const std::vector<image::ManifestRoot> all, roots());
-  std::unordered_set<Digest, DigestHash> live;
-  for (const image::ManifestRoot& root : all) TRY(add_needed(*store_, root, live));
-  return store_->collect(live);
+  return store_->collect([this]() -> Result<chunk::Store::LiveSet> {
+    TRY_ASSIGN(const std::vector<image::ManifestRoot> all, roots());
+    chunk::Store::LiveSet live;
+    for (const image::ManifestRoot& root : all) TRY(add_needed(*store_, root, live.chunks));
+    return live;
+  });
 }
 
 }  // namespace ramet::host

@@ -8,7 +8,6 @@
 #include "chunk/recipe.h"
 
 namespace ramet::chunk {
-namespace {
 
 Digest sha256(std::span<const std::byte> data) {
   Digest d;
@@ -16,8 +15,6 @@ Digest sha256(std::span<const std::byte> data) {
   ::SHA256(reinterpret_cast<const unsigned char*>(data.data()), data.size(), reinterpret_cast<unsigned char*>(d.bytes.data()));
   return d;
 }
-
-}  // namespace
 
 const Digest kZeroBlockDigest = sha256(std::array<std::byte, kBlockBytes>{});
 

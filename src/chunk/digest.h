@@ -16,6 +16,9 @@
 
 namespace ramet::chunk {
 
+// Of any bytes at once, as other protocols want it (S3). Never a name of ours.
+Digest sha256(std::span<const std::byte> data);
+
 // The SHA-256 of one block.
 Digest block_digest(std::span<const std::byte> block);
 extern const Digest kZeroBlockDigest;

@@ -39,6 +39,8 @@ class TieredStorage final : public PackStorage {
   Status upload();
   // Packs that are durable here only.
   Result<std::vector<PackId>> waiting() const;
+  // Packs that have a copy here.
+  Result<std::vector<PackId>> local() const { return local_.list(); }
   // Frees the local space of a pack. It is read from the remote then.   Errors: kConflict (it is not in the remote).
   Status drop_local(const PackId& id);
 

@@ -34,7 +34,7 @@ class TieredStorageTest : public ::testing::Test {
     pack_ = local_->packs.begin()->first;
   }
   bool reads_right() const {
-    const Result<Bytes> got = store_->get(sha256(chunk_));
+    const Result<Bytes> got = store_->get(digest_of(chunk_));
     EXPECT_TRUE(!got || *got == chunk_);
     return got.has_value();
   }
@@ -80,7 +80,7 @@ TEST_F(TieredStorageTest, ReadsGoToTheRemoteOnlyForWhatIsNotHere) {
   EXPECT_THAT(local_->packs, IsEmpty());
   const uint64_t local_reads = tiered_->local_counts().reads;
   Bytes out(kBlockBytes);
-  ASSERT_TRUE(store_->read(sha256(chunk_), 40, out));
+  ASSERT_TRUE(store_->read(digest_of(chunk_), 40, out));
   EXPECT_TRUE(std::equal(out.begin(), out.end(), chunk_.begin() + 40 * kBlockBytes));
   EXPECT_EQ(tiered_->local_counts().reads, local_reads);
   EXPECT_EQ(tiered_->remote_counts().reads, 1u);
@@ -107,7 +107,7 @@ TEST_F(TieredStorageTest, DamageInBothIsAnErrorAndChangesNothing) {
   local_->packs.begin()->second[5000] ^= std::byte{1};
   remote_->packs.begin()->second[9000] ^= std::byte{1};
   const std::map<PackId, Bytes> before = local_->packs;
-  EXPECT_EQ(store_->get(sha256(chunk_)).error().kind(), ErrorKind::kCorrupt);
+  EXPECT_EQ(store_->get(digest_of(chunk_)).error().kind(), ErrorKind::kCorrupt);
   EXPECT_EQ(local_->packs, before);
 }
 
@@ -127,7 +127,7 @@ TEST_F(TieredStorageTest, WithoutTheRemoteAllThatIsHereWorks) {
   remote_->fail_reads = remote_->fail_writes = ErrorKind::kUnavailable;
   EXPECT_TRUE(reads_right());
   local_->packs.begin()->second[5000] ^= std::byte{1};
-  EXPECT_EQ(store_->get(sha256(chunk_)).error().kind(), ErrorKind::kCorrupt);
+  EXPECT_EQ(store_->get(digest_of(chunk_)).error().kind(), ErrorKind::kCorrupt);
 }
 
 TEST_F(TieredStorageTest, RemovingTakesAwayBoth) {

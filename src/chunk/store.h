@@ -86,7 +86,7 @@ class Store {
   Result<Index::Totals> totals() const { return index_->totals(); }
   // For maintenance.
   const Index& index() const { return *index_; }
-  const PackStorage& packs() const { return *packs_; }
+  PackStorage& packs() const { return *packs_; }  // reading may bring a pack here
 
  private:
   friend class Batch;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "daemon_source.h"
 #include "image/raw_source.h"
 #include "overlay_directory.h"
 
@@ -30,7 +31,12 @@ Result<Base> open_raw_file(const std::string& path) {
 
 Result<Base> open_base(const Parameters& parameters) {
   if (!parameters.file.empty()) return open_raw_file(parameters.file);
-  return fail(ErrorKind::kUnsupported, "images of a daemon cannot be served yet");
+  TRY_ASSIGN(std::unique_ptr<DaemonSource> source,
+             DaemonSource::open({parameters.socket, parameters.image, parameters.daemon_timeout}));
+  // Not its name: a name may come to mean another image.
+  const std::string identity = "image of " + std::to_string(source->size_blocks()) + " blocks, content number " +
+                               std::to_string(source->content_number());
+  return Base{std::move(source), identity};
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ import tempfile
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from daemon import Daemon  # noqa: E402
 from server import PLUGIN, Server  # noqa: E402
 
 BASE_BYTES = 64 << 20
@@ -44,13 +45,26 @@ def base(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="session")
+def lasting_daemon(base):
+    """For the tests that leave it alone."""
+    with tempfile.TemporaryDirectory(prefix="ramet-nbd-") as path, Daemon(pathlib.Path(path), {"disk": base}) as daemon:
+        yield daemon
+
+
+@pytest.fixture(params=["file", "image"])
+def source(request, base):
+    """Parameters of the plugin: the base as a file, and as an image of a daemon."""
+    return {"file": base} if request.param == "file" else request.getfixturevalue("lasting_daemon").parameters("disk")
+
+
 @pytest.fixture
-def read_only(folder, base):
-    with Server(folder, file=base) as server:
+def read_only(folder, source):
+    with Server(folder, **source) as server:
         yield server
 
 
 @pytest.fixture
-def writable(folder, base):
-    with Server(folder, file=base, overlay=folder / "overlay") as server:
+def writable(folder, source):
+    with Server(folder, **source, overlay=folder / "overlay") as server:
         yield server

@@ -27,15 +27,6 @@ def test_nbdinfo_of_a_read_only_disk(read_only):
     assert not shown["can_trim"] and not shown["can_zero"]
 
 
-def test_extents_are_the_holes_of_the_base_and_of_the_overlay(writable):
-    run("qemu-io", "-f", "raw", "-c", "write -z -u 1M 64k", "-c", "write 40M 4k", writable.uri)
-    rows = json.loads(run("nbdinfo", "--json", "--map", writable.uri))
-    kinds = [(row["offset"], row["length"], row["type"]) for row in rows]
-    assert kinds == [(0, 1 << 20, 0), (1 << 20, 64 << 10, 3), ((1 << 20) + (64 << 10), (2 << 20) - (64 << 10), 0),
-                     (3 << 20, 17 << 20, 3), (20 << 20, 1_003_520, 0),
-                     ((20 << 20) + 1_003_520, (20 << 20) - 1_003_520, 3), (40 << 20, 4096, 0), ((40 << 20) + 4096, (24 << 20) - 4096, 3)]
-
-
 def test_nbdcopy_out_gives_the_base(read_only, base, folder):
     run("nbdcopy", read_only.uri, folder / "out.raw")
     assert (folder / "out.raw").read_bytes() == base.read_bytes()

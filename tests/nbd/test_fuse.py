@@ -25,8 +25,8 @@ class Mounted:
 
 
 @pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="/dev/fuse cannot be opened")
-def test_a_file_system_lives_on_the_disk(folder, base):
-    server = Server(folder, file=base, overlay=folder / "overlay")
+def test_a_file_system_lives_on_the_disk(folder, source):
+    server = Server(folder, **source, overlay=folder / "overlay")
     (folder / "note").write_text("a note\n")
     (folder / "large").write_bytes(os.urandom(5 << 20))
     with server, Mounted(folder, server) as disk:

@@ -1,5 +1,6 @@
 """The private overlay: kept across restarts and kills, and for one server and one base only."""
 
+import json
 import random
 import shutil
 import subprocess
@@ -52,8 +53,8 @@ class Writer(threading.Thread):
         self.latest[block] = version
 
 
-def test_what_was_flushed_survives_kill_9_and_nothing_is_older(folder, base):
-    server = Server(folder, file=base, overlay=folder / "overlay")
+def test_what_was_flushed_survives_kill_9_and_nothing_is_older(folder, source):
+    server = Server(folder, **source, overlay=folder / "overlay")
     versions = [{0} for _ in range(BLOCKS)]  # the base is zero there
     pauses = random.Random(4)
     flushes = 0
@@ -84,6 +85,16 @@ def test_an_end_in_peace_keeps_what_was_not_flushed(folder, base):
     with server:
         assert server.connect().pread(4, 5) == b"kept"
     assert base.read_bytes()[5:9] != b"kept"
+
+
+def test_extents_are_the_holes_of_the_base_and_of_the_overlay(folder, base):
+    with Server(folder, file=base, overlay=folder / "overlay") as server:
+        run("qemu-io", "-f", "raw", "-c", "write -z -u 1M 64k", "-c", "write 40M 4k", server.uri)
+        rows = json.loads(run("nbdinfo", "--json", "--map", server.uri))
+    kinds = [(row["offset"], row["length"], row["type"]) for row in rows]
+    assert kinds == [(0, 1 << 20, 0), (1 << 20, 64 << 10, 3), ((1 << 20) + (64 << 10), (2 << 20) - (64 << 10), 0),
+                     (3 << 20, 17 << 20, 3), (20 << 20, 1_003_520, 0),
+                     ((20 << 20) + 1_003_520, (20 << 20) - 1_003_520, 3), (40 << 20, 4096, 0), ((40 << 20) + 4096, (24 << 20) - 4096, 3)]
 
 
 def refused(**parameters):

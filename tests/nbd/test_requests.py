@@ -65,8 +65,8 @@ class Model:
         client.block_status(length, offset, look)
 
 
-def test_random_requests_agree_with_a_model_also_after_restarts(folder, base):
-    server = Server(folder, file=base, overlay=folder / "overlay")
+def test_random_requests_agree_with_a_model_also_after_restarts(folder, source):
+    server = Server(folder, **source, overlay=folder / "overlay")
     with server:
         model = Model(server.connect(), seed=effort(random.randrange(1 << 30), 11))
     for _ in range(effort(20, 3)):
@@ -79,8 +79,8 @@ def test_random_requests_agree_with_a_model_also_after_restarts(folder, base):
         model.read(server.connect(), 0, AREA, 0)
 
 
-def test_a_flush_on_one_connection_covers_the_writes_of_another(folder, base):
-    server = Server(folder, file=base, overlay=folder / "overlay").start()
+def test_a_flush_on_one_connection_covers_the_writes_of_another(folder, source):
+    server = Server(folder, **source, overlay=folder / "overlay").start()
     a, b = server.connect(), server.connect()
     a.pwrite(b"x" * BLOCK, 30 << 20)
     b.flush()

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
-constexpr std::chrono::seconds kPatience{1};  // until we say what we wait for
+constexpr std::chrono::seconds kPatience{1};  // until we say what we wait for, and between two askings
 constexpr std::chrono::seconds kLongEnd{30};  // for a server without clients
 
 // Beside the daemon's API socket, as blocks do not go over HTTP.
@@ -52,29 +52,26 @@ Result<NbdServerOptions> server_options(Session& session, const DiskOptions& opt
   return server;
 }
 
-// Until the process ends. The first interruption asks it to, the next one makes it.
+// Until the process ends. The first interruption asks it to, and goes on asking; the next one makes it.
 struct Ending {
   std::function<void()> ask, force;
   std::string waiting_for;  // said when asking did not help at once
 };
 Result<int> run_until_interrupted(Session& session, ChildProcess& process, Interrupts& interrupts, const Ending& ending) {
-  bool asked = false, told = false;
+  int asked = 0;
   for (;;) {
-    const Deadline deadline = asked && !told ? deadline_after(kPatience) : Deadline::max();
+    const Deadline deadline = asked > 0 ? deadline_after(kPatience) : Deadline::max();
     TRY_ASSIGN(const Interrupts::Event event, interrupts.wait(process, -1, deadline));
     if (event == Interrupts::Event::kChildEnded) break;
-    if (event == Interrupts::Event::kDeadline) {
-      session.note("waiting for " + ending.waiting_for + "; interrupt once more to end it at once");
-      told = true;
-    } else if (!asked) {
-      ending.ask();
-      asked = true;
-    } else {
+    if (event == Interrupts::Event::kSignal && asked > 0) {
       ending.force();
+      continue;
     }
+    if (asked++ == 1) session.note("waiting for " + ending.waiting_for + "; interrupt once more to end it at once");
+    ending.ask();
   }
   const std::optional<int> status = process.wait(Deadline::max());
-  const bool fine = asked || (status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0);
+  const bool fine = asked > 0 || (status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0);
   if (!fine) return fail(ErrorKind::kIo, "the program that did the work ended by itself");
   return 0;
 }
@@ -152,9 +149,12 @@ Status wait_for_mount(ChildProcess& process, Interrupts& interrupts, const std::
   return {};
 }
 
+// Nothing happens while somebody uses it. What fusermount says of that is said better by us.
 void unmount(const std::string& fusermount, const std::string& mount_point) {
+  const Result<UniqueFd> nothing = open_file("/dev/null", O_RDWR);
   SpawnOptions spawn;
   spawn.argv = {fusermount, "-u", mount_point};
+  if (nothing) spawn.stderr_fd = nothing->get();
   Result<ChildProcess> process = ChildProcess::spawn(spawn);
   if (process) (void)process->wait(Deadline::max());
 }

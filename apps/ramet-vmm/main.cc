@@ -1,9 +1,11 @@
 // ramet-vmm: one microVM. Started by rametd with a bootstrap socket; opens nothing by path afterwards.
 #include <malloc.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
@@ -22,6 +24,15 @@ void keep_own_memory_small() {
   constexpr unsigned long kThpDisableExceptAdvised = 1ul << 1;  // PR_THP_DISABLE_EXCEPT_ADVISED
   static_cast<void>(::prctl(PR_SET_THP_DISABLE, 1ul, kThpDisableExceptAdvised, 0ul, 0ul));
   ::mallopt(M_ARENA_MAX, 1);  // an arena per thread is a mapping per thread, which every fork(2) would copy
+}
+
+// A chunked base may have 256 descriptors, its overlays twice 250. (One too many is an error of whoever wanted it.)
+void allow_many_descriptors() {
+  constexpr rlim_t kDescriptors = 4096;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kDescriptors) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kDescriptors);
+  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));
 }
 
 std::string json_string(const std::string& s) {
@@ -46,6 +57,7 @@ int probe_kvm(const std::string& device, bool json) {
 int run_monitor(int bootstrap_fd) {
   vmm::move_program_text_to_huge_pages();
   keep_own_memory_small();
+  allow_many_descriptors();
   vmm::ignore_child_exits();
   // What leaked into us from whoever started us must not live on in generations of sandboxes.
   const Status closed = vmm::close_all_but({0, 1, 2, bootstrap_fd});

@@ -23,6 +23,7 @@ Result<std::unique_ptr<Disk>> open_disk(const Bootstrap& bootstrap, control::Rec
   d.size_bytes = setup.size_bytes();
   d.read_only = setup.read_only();
   TRY_ASSIGN(d.base, fds.take_optional(setup.base_fd(), "disk base"));
+  TRY_ASSIGN(d.chunks, fds.take_optional(setup.chunk_fd(), "chunk socket"));
   for (const OverlayFds& overlay : setup.frozen()) {
     TRY_ASSIGN(OverlayDescriptors frozen, take_overlay(overlay, fds));
     d.frozen.push_back(std::move(frozen));

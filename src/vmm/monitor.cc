@@ -1,5 +1,7 @@
 #include "vmm/monitor.h"
 
+#include <sys/epoll.h>
+
 #include "base/file.h"
 #include "base/log.h"
 #include "vmm/disk_setup.h"
@@ -67,6 +69,7 @@ void Monitor::on_request(control::Server::Ticket ticket, const Request& request,
       return answer(machine_->debug_port()->push(words));
     }
     case Op::kReplaceFrozen: return answer(replace_frozen(request.replace_frozen(), fds));
+    case Op::kAttachBase: return answer(attach_base(request.attach_base(), fds));
     default: return answer(fail(ErrorKind::kUnsupported, "unknown request " + std::to_string(request.op_case())));
   }
 }
@@ -92,16 +95,38 @@ Status Monitor::resume() {
   return {};
 }
 
+Result<Disk*> Monitor::disk_named(const std::string& id) const {
+  Disk* const disk = machine_->disk();
+  if (disk && disk->id() == id) return disk;
+  return fail(ErrorKind::kNotFound, "this machine has no disk '" + id.substr(0, 64) + "'");
+}
+
 Status Monitor::replace_frozen(const ReplaceFrozen& request, control::ReceivedFds& fds) {
   TRY_ASSIGN(OverlayDescriptors merged, take_overlay(request.merged(), fds));
-  Disk* const disk = machine_->disk();
-  if (!disk || disk->id() != request.disk_id())
-    return fail(ErrorKind::kNotFound, "this machine has no disk '" + request.disk_id().substr(0, 64) + "'");
+  TRY_ASSIGN(Disk* const disk, disk_named(request.disk_id()));
   const bool was_standing = machine_->standing();
   if (!was_standing) TRY(machine_->stand_still(deadline_after(kPauseLimit)));
   Status replaced = disk->replace_frozen(request.first(), request.count(), std::move(merged));
   if (!was_standing) set_machine_going();
   return replaced;
+}
+
+// At any time: reads may be waiting for it.
+Status Monitor::attach_base(const AttachBase& request, control::ReceivedFds& fds) {
+  TRY_ASSIGN(UniqueFd chunks, fds.take(request.chunk_fd(), "chunk socket"));
+  TRY_ASSIGN(Disk* const disk, disk_named(request.disk_id()));
+  if (disk->has_chunked_base()) loop_->remove(disk->base_socket());
+  TRY(disk->attach_base(std::move(chunks)));
+  return watch_base();
+}
+
+Status Monitor::watch_base() {
+  Disk* const disk = machine_->disk();
+  if (!disk || !disk->has_chunked_base()) return {};
+  const int socket = disk->base_socket();
+  return loop_->add(socket, EPOLLIN, [this, disk, socket](uint32_t) {
+    if (!disk->tend_base()) loop_->remove(socket);
+  });
 }
 
 void Monitor::connect(control::Server::Ticket ticket, const Connect& request) {

@@ -71,6 +71,9 @@ class Monitor {
   void connect(control::Server::Ticket ticket, const Connect& request);
   Result<Captured> capture(const Capture& request, control::ReceivedFds& fds);
   Status replace_frozen(const ReplaceFrozen& request, control::ReceivedFds& fds);
+  Status attach_base(const AttachBase& request, control::ReceivedFds& fds);
+  Result<Disk*> disk_named(const std::string& id) const;
+  Status watch_base();
   Stats stats() const;
   void set_machine_going();
   void finish(const std::string& reason, const std::string& detail);
@@ -91,6 +94,7 @@ class Monitor {
   Status leave_chain_longer_than(uint32_t forks);
   Status grow(int64_t forked_at_ns);
   Status adopt_setup(const ChildSetup& setup, control::ReceivedFds& fds);
+  Status adopt_disk(const ChildSetup& setup, control::ReceivedFds& fds);
 
   std::unique_ptr<EventLoop> loop_;
   control::Server server_;

@@ -263,13 +263,23 @@ Status Monitor::adopt_setup(const ChildSetup& setup, control::ReceivedFds& fds) 
   TRY_ASSIGN(UniqueFd console, fds.take_optional(setup.console_fd(), "console"));
   machine_->console().replace(std::move(console));
   TRY_ASSIGN(UniqueFd listener, fds.take(setup.listen_fd(), "listen"));
-  if (Disk* const disk = machine_->disk(); disk && !disk_read_only_) {
-    if (setup.disks_size() == 0 || !setup.disks(0).has_writable())
-      return fail(ErrorKind::kInvalid, "the child's setup brings no overlay for disk " + disk->id());
-    TRY_ASSIGN(OverlayDescriptors overlay, take_overlay(setup.disks(0).writable(), fds));
-    TRY(disk->start_overlay(std::move(overlay)));
-  }
+  TRY(adopt_disk(setup, fds));
   return server_.listen(std::move(listener));
+}
+
+Status Monitor::adopt_disk(const ChildSetup& setup, control::ReceivedFds& fds) {
+  Disk* const disk = machine_->disk();
+  if (!disk) return {};
+  const DiskSetup& own = setup.disks_size() > 0 ? setup.disks(0) : DiskSetup::default_instance();
+  if (disk->has_chunked_base()) {
+    TRY_ASSIGN(UniqueFd chunks, fds.take(own.chunk_fd(), "the child's chunk socket"));
+    TRY(disk->attach_base(std::move(chunks)));
+    TRY(watch_base());
+  }
+  if (disk_read_only_) return {};
+  if (!own.has_writable()) return fail(ErrorKind::kInvalid, "the child's setup brings no overlay for disk " + disk->id());
+  TRY_ASSIGN(OverlayDescriptors overlay, take_overlay(own.writable(), fds));
+  return disk->start_overlay(std::move(overlay));
 }
 
 Status Monitor::grow(int64_t forked_at_ns) {

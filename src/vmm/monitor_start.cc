@@ -57,7 +57,7 @@ Status Monitor::build_from(const Bootstrap& bootstrap, control::ReceivedFds& fds
     TRY(build_from_image(bootstrap, fds, std::move(parts)));
   else
     return fail(ErrorKind::kInvalid, "bootstrap names neither a kernel nor an image");
-  return {};
+  return watch_base();
 }
 
 Status Monitor::discover_msrs() {

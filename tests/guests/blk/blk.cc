@@ -6,7 +6,7 @@ using namespace ramet::guests;
 
 namespace {
 
-BlockDriver disk;
+BlockDriver disk(UINT32_MAX);  // reads of a chunked base may wait for the daemon
 uint32_t counter = 0;
 
 // Every word of the block holds the counter, so that a torn block shows.
@@ -41,8 +41,8 @@ extern "C" void guest_main(const uint8_t*) {
         }
         report(reason == 0 ? kAnswer : kFail, reason == 0 ? counter : reason);
         break;
-      case kRead:  // what the disk holds
-        if (disk.read(0))
+      case kRead:  // what block `value` of the disk holds
+        if (disk.read(value_of(command)))
           report(kAnswer, static_cast<uint32_t>(disk.buffer()[0]));
         else
           report(kFail, kDeviceError);

@@ -132,7 +132,8 @@ inline constexpr uint32_t kBlockBytes = 4096;
 
 class BlockDriver {
  public:
-  BlockDriver() : device_(kBlockSlot) {}
+  // Looks for an answer so many times.
+  explicit BlockDriver(uint32_t looks = 10'000'000) : device_(kBlockSlot), looks_(looks) {}
 
   bool start() {
     if (!device_.present() || !device_.negotiate()) return false;
@@ -146,7 +147,6 @@ class BlockDriver {
   bool write(uint64_t block) { return request(kBlockOut, block, 0, kBlockBytes); }
   bool flush() { return request(kBlockFlush, 0, 0, 0); }
   bool request(uint32_t type, uint64_t block, uint16_t data_flags, uint32_t data_bytes) {
-    constexpr uint32_t kLooks = 10'000'000;
     header_.type = type;
     header_.sector = block * kSectorsPerBlock;
     status_ = 0xff;
@@ -156,11 +156,12 @@ class BlockDriver {
       MmioDevice::set(queue_, 1, reinterpret_cast<uint64_t>(buffer_), data_bytes, static_cast<uint16_t>(data_flags | kNext), 2);
     MmioDevice::set(queue_, status_at, reinterpret_cast<uint64_t>(&status_), 1, kDeviceWrites);
     device_.offer(0, queue_, 0);
-    return MmioDevice::wait_used(queue_, kLooks) && status_ == 0;
+    return MmioDevice::wait_used(queue_, looks_) && status_ == 0;
   }
 
  private:
   MmioDevice device_;
+  const uint32_t looks_;
   QueueMemory queue_;
   struct Header {
     uint32_t type, reserved;

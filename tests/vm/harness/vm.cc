@@ -87,6 +87,22 @@ void Vm::describe(const Overlay& overlay, vmm::DiskSetup& setup, FdsToSend& fds)
 }
 
 // A Vm with its sockets and console. It is connected to a listener that nobody serves yet: the connection waits in the backlog.
+Status Vm::describe_base(const Disk& disk, vmm::DiskSetup& setup, FdsToSend& fds, std::vector<UniqueFd>& opened) {
+  setup.set_size_bytes(disk.size_bytes);
+  describe_chunks(disk, setup, fds, opened);
+  if (disk.base_path.empty()) return {};
+  TRY_ASSIGN(UniqueFd base, open_file(disk.base_path, O_RDONLY));
+  setup.set_base_fd(fds.add(base.get()));
+  opened.push_back(std::move(base));
+  return {};
+}
+
+void Vm::describe_chunks(const Disk& disk, vmm::DiskSetup& setup, FdsToSend& fds, std::vector<UniqueFd>& opened) {
+  if (!disk.chunks) return;
+  opened.push_back(disk.chunks());
+  setup.set_chunk_fd(fds.add(opened.back().get()));
+}
+
 Result<std::unique_ptr<Vm>> Vm::prepare(const std::vector<Disk>& disks, UniqueFd& vmm_end) {
   std::unique_ptr<Vm> vm(new Vm);
   vm->id_ = fresh_id();
@@ -135,12 +151,7 @@ Result<std::unique_ptr<Vm>> Vm::boot(const BootOptions& options) {
     vmm::DiskSetup& setup = *bootstrap.add_disks();
     TRY_ASSIGN(Overlay overlay, vm->new_overlay(disk));
     describe(overlay, setup, fds);
-    setup.set_size_bytes(disk.size_bytes);
-    if (!disk.base_path.empty()) {
-      TRY_ASSIGN(UniqueFd base, open_file(disk.base_path, O_RDONLY));
-      setup.set_base_fd(fds.add(base.get()));
-      bases.push_back(std::move(base));
-    }
+    TRY(describe_base(disk, setup, fds, bases));
     overlays.push_back(std::move(overlay));
   }
   TRY(vm->spawn(std::move(bootstrap), std::move(fds), std::move(vmm_end)));
@@ -164,11 +175,7 @@ Result<std::unique_ptr<Vm>> Vm::zygote(const Image& image, const std::vector<Dis
   for (const Disk& disk : disks) {
     vmm::DiskSetup& setup = *bootstrap.add_disks();
     setup.set_id(disk.id);
-    setup.set_size_bytes(disk.size_bytes);
-    if (disk.base_path.empty()) continue;
-    TRY_ASSIGN(UniqueFd base, open_file(disk.base_path, O_RDONLY));
-    setup.set_base_fd(fds.add(base.get()));
-    read_only.push_back(std::move(base));
+    TRY(describe_base(disk, setup, fds, read_only));
   }
   TRY(vm->spawn(std::move(bootstrap), std::move(fds), std::move(vmm_end)));
   return vm;
@@ -210,13 +217,16 @@ Result<PreparedChild> Vm::prepare_child() {
   vmm::ChildSetup setup;
   FdsToSend fds;
   std::vector<Overlay> overlays;
+  std::vector<UniqueFd> sockets;
   setup.set_sandbox_id(child.vm->id_);
   setup.set_listen_fd(fds.add(child.vm->listener_.get()));
   setup.set_console_fd(fds.add(child.vm->console_.get()));
   setup.set_generation_id(random_bytes(16));
   for (const Disk& disk : disks_) {
     TRY_ASSIGN(Overlay overlay, child.vm->new_overlay(disk));
-    describe(overlay, *setup.add_disks(), fds);
+    vmm::DiskSetup& own = *setup.add_disks();
+    describe(overlay, own, fds);
+    describe_chunks(disk, own, fds, sockets);
     overlays.push_back(std::move(overlay));
   }
   TRY(child.vm->bootstrap_->send(setup, fds.fds(), patience()));

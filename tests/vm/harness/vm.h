@@ -8,6 +8,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -48,6 +49,8 @@ struct Disk {
   std::string id = "vda";
   std::string base_path;  // empty: all zero
   uint64_t size_bytes = 0;
+  // In the place of base_path: a chunk socket, a new one for each process.
+  std::function<UniqueFd()> chunks;
 };
 
 struct BootOptions {
@@ -143,6 +146,11 @@ class Vm {
   };
   Result<Overlay> new_overlay(const Disk& disk) const;
   static void describe(const Overlay& overlay, vmm::DiskSetup& setup, vmm::control::FdsToSend& fds);
+  // `opened` keeps what is added until it was sent.
+  static Status describe_base(const Disk& disk, vmm::DiskSetup& setup, vmm::control::FdsToSend& fds,
+                              std::vector<UniqueFd>& opened);
+  static void describe_chunks(const Disk& disk, vmm::DiskSetup& setup, vmm::control::FdsToSend& fds,
+                              std::vector<UniqueFd>& opened);
 
   // Filled by the client's reader thread.
   struct Inbox {

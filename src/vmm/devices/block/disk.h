@@ -3,10 +3,12 @@
 //
 // Fork, in this order:  transport.quiesce -> disk.freeze() -> fork(2)
 //   parent:  disk.start_overlay(next one) if freeze() said true -> transport.resume
-//   child:   transport.after_fork (first of all) -> disk.start_overlay(the child's, always) -> transport.resume
+//   child:   transport.after_fork (first of all) -> disk.start_overlay(the child's, always), disk.attach_base(the child's, if
+//            its base is chunked) -> transport.resume
 // The writers of a frozen overlay are closed before the fork, so no child inherits one. An overlay that holds nothing is not
 // frozen: the parent keeps it, and a child drops its copy of the descriptors in start_overlay() (or drop_overlay()).
-// Thread: the event loop's, with the device quiesced; reports from any.
+// A chunked base (image/chunked_source.h) is read over a socket, which the event loop watches: tend_base() when it is readable.
+// Thread: the event loop's, with the device quiesced where that is not the base's socket; reports from any.
 #pragma once
 
 #include <memory>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "image/chunked_source.h"
 #include "image/overlay_stack.h"
 #include "vmm/devices/block/device.h"
 
@@ -27,7 +30,8 @@ struct OverlayDescriptors {
 
 struct DiskDescription {
   std::string id;
-  UniqueFd base;            // read-only; none: all zero
+  UniqueFd base;            // read-only; neither this nor the next: all zero
+  UniqueFd chunks;          // a chunk socket bound to this disk
   uint64_t size_bytes = 0;  // multiple of 4096
   bool read_only = false;
   std::vector<OverlayDescriptors> frozen;      // oldest first
@@ -51,16 +55,29 @@ class Disk {
   // A merged overlay in the place of some frozen ones.
   Status replace_frozen(size_t first, size_t count, OverlayDescriptors merged);
 
+  // ---- A base that is read over a chunk socket.
+  bool has_chunked_base() const { return chunked_ != nullptr; }
+  // Another socket in the place of the present one, at any time. What waits for an answer is asked again.   Errors: kConflict
+  // (its base is not chunked).
+  Status attach_base(UniqueFd chunks);
+  int base_socket() const { return chunked_->socket(); }
+  // False: the daemon is gone, or broke the rules; there is nothing to watch until attach_base().
+  bool tend_base() { return chunked_->tend(); }
+
   std::string writable_id() const { return stack_->writable_id(); }
   std::vector<std::string> frozen_ids() const { return stack_->frozen_ids(); }
   uint64_t overlay_blocks() const { return stack_->writable_data_blocks(); }
-  // What a forked child keeps open: base and overlays.
+  // What a forked child keeps open: base (of a chunked one what is held of it) and overlays.
   std::vector<int> descriptors() const { return stack_->descriptors(); }
 
  private:
-  Disk(std::string id, std::unique_ptr<image::OverlayStack> stack, bool read_only)
-      : id_(std::move(id)), stack_(std::move(stack)), device_(*stack_, {.id = id_, .read_only = read_only}) {}
+  Disk(std::string id, image::ChunkedSource* chunked, std::unique_ptr<image::OverlayStack> stack, bool read_only)
+      : id_(std::move(id)),
+        chunked_(chunked),
+        stack_(std::move(stack)),
+        device_(*stack_, {.id = id_, .read_only = read_only}) {}
   std::string id_;
+  image::ChunkedSource* const chunked_;  // the stack's base, or null
   std::unique_ptr<image::OverlayStack> stack_;
   BlockDevice device_;
 };

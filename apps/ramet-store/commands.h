@@ -2,6 +2,7 @@
 // Thread: one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/result.h"
@@ -16,10 +17,17 @@ struct Place {
   std::string packs() const { return directory + "/packs"; }
   std::string index() const { return directory + "/index.db"; }
   std::string images() const { return directory + "/images"; }
+  std::string templates() const { return directory + "/templates"; }
 };
 
-Status import_image(const Place& place, const std::string& file, const std::string& name, const std::string& parent);
-Status export_image(const Place& place, const std::string& name, const std::string& file);
+struct Import {
+  std::string file, name;
+  std::string format = "raw";
+  std::string parent, tag, work_directory;
+  uint64_t disk_mib = 0;
+};
+Status import_image(const Place& place, const Import& import);
+Status export_image(const Place& place, const std::string& name, const std::string& file, const std::string& format);
 Status list_images(const Place& place);
 Status show_image(const Place& place, const std::string& name);
 Status diff_images(const Place& place, const std::string& a, const std::string& b);

@@ -1,4 +1,4 @@
-// ramet-store - looks after a store of images by hand: what is in it, is it whole, raw files in and out. Works on a store that
+// ramet-store - looks after a store of images by hand: what is in it, is it whole, images in and out. Works on a store that
 // nobody else has open.
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -26,12 +26,40 @@ int end_with(const Result<bool>& whole) {
 constexpr const char* kFooter = R"(
 A store is a directory: packs/ (all data), index.db (can be made again from the packs), images/ (which image consists of what).
 Results go to standard output, progress to standard error. Exit status: 0, or as `ramet --help` says; verify and rebuild-index
-end with that of "corrupt" when they found problems.
+end with that of "corrupt" when they found problems. `ramet-store COMMAND --help` says more about a command.
 
   ramet-store --store DIR import disk.raw debian
   ramet-store --store DIR import disk-2.raw debian-2 --parent debian
-  ramet-store --store DIR export debian copy.raw
+  ramet-store --store DIR import --format qcow2 cloud.qcow2 cloud
+  ramet-store --store DIR import --format oci image-layout/ app --disk-mib 4096
+  ramet-store --store DIR export --format qcow2 debian copy.qcow2
   ramet-store --store DIR verify --json)";
+
+constexpr const char* kImportFooter = R"(
+  raw     a disk as it is; holes stay holes
+  qcow2   one file that needs no other: backing files, external data files and encryption are refused. Needs qemu-img
+  tar     a root file system, plain or compressed by gzip, bzip2, xz or zstd
+  dir     the same as a directory; links are not followed, other file systems below it are left out
+  oci     an OCI image layout, as a directory or as a tar of one; its layers, for linux/amd64
+
+tar, dir and oci become an ext4 file system without partitions, with owners, modes, times, hard links and the extended attributes
+user.* and security.*; POSIX ACLs are left out. Needs mke2fs. Foreign images are refused with the reason and the name if they
+leave their root ('..', absolute paths, paths through links, hard links to what is not there), have device nodes, FIFOs or
+sockets, or ask for too much: a disk of 4 TiB, 64 GiB unpacked, 1,000,000 files, 20,000 in one directory.
+
+Work happens in files without a name in --work (the store's own directory if none is given): room for the disk is needed there,
+and for the unpacked files of tar, dir and oci. An import that was cut leaves no image; `ls` shows it as unfinished. The same
+command again goes on where it stopped, `rm` gives it up.)";
+
+constexpr const char* kExportFooter = R"(
+The file is there when it is whole, or not at all. qcow2 needs qemu-img, and room for the raw disk beside the file meanwhile.)";
+
+constexpr const char* kStatsFooter = R"(
+Counted block by block over all images: logical is what they would take one by one; unique, shared and dead divide what the store
+keeps, before compression, by who needs it (manifests count, too); stored is the size of the packs.)";
+
+constexpr const char* kGcFooter = R"(
+What no image and no unfinished import needs goes away. Afterwards the packs take at most 1.5 times what is alive in them.)";
 
 }  // namespace
 
@@ -46,18 +74,26 @@ int main(int argc, char** argv) {
   app.add_flag("--json", place.json, "one line of JSON on standard output");
   app.add_flag("--quiet,-q", place.quiet, "no progress");
 
-  std::string file, name, other, parent;
+  std::string file, name, other, format = "raw";
+  Import import;
   int status = 0;
-  CLI::App* command = app.add_subcommand("import", "a raw file becomes an image");
-  command->add_option("FILE", file, "the raw disk")->required();
-  command->add_option("NAME", name, "the image's name")->required();
-  command->add_option("--parent", parent, "an image that it is probably a version of: faster, and smaller");
-  command->callback([&] { status = end_with(import_image(place, file, name, parent)); });
-  command = app.add_subcommand("export", "an image becomes a raw file, with holes for zeros");
+  CLI::App* command = app.add_subcommand("import", "a disk, or the files of a root file system, become an image");
+  command->add_option("FILE", import.file, "what to import: a file, or a directory for dir and oci")->required();
+  command->add_option("NAME", import.name, "the image's name")->required();
+  command->add_option("--format,-f", import.format, "raw, qcow2, tar, dir or oci; never guessed")->capture_default_str();
+  command->add_option("--parent", import.parent, "an image that it is probably a version of: faster, and smaller");
+  command->add_option("--tag", import.tag, "which image of an OCI layout with several");
+  command->add_option("--disk-mib", import.disk_mib, "size of the file system made of tar, dir or oci; fitting, at least 1024");
+  command->add_option("--work", import.work_directory, "directory for files without a name");
+  command->footer(kImportFooter);
+  command->callback([&] { status = end_with(import_image(place, import)); });
+  command = app.add_subcommand("export", "an image becomes a file, with holes for zeros");
   command->add_option("NAME", name, "the image")->required();
   command->add_option("FILE", file, "the file to make; must not exist")->required();
-  command->callback([&] { status = end_with(export_image(place, name, file)); });
-  command = app.add_subcommand("ls", "the images");
+  command->add_option("--format,-f", format, "raw or qcow2")->capture_default_str();
+  command->footer(kExportFooter);
+  command->callback([&] { status = end_with(export_image(place, name, file, format)); });
+  command = app.add_subcommand("ls", "the images, and imports that were cut");
   command->callback([&] { status = end_with(list_images(place)); });
   command = app.add_subcommand("show", "one image");
   command->add_option("NAME", name, "the image")->required();
@@ -66,12 +102,14 @@ int main(int argc, char** argv) {
   command->add_option("A", name, "an image")->required();
   command->add_option("B", other, "another of the same size")->required();
   command->callback([&] { status = end_with(diff_images(place, name, other)); });
-  command = app.add_subcommand("rm", "an image is forgotten; its space comes back at the next gc");
+  command = app.add_subcommand("rm", "an image, or an unfinished import, is forgotten; its space comes back at the next gc");
   command->add_option("NAME", name, "the image")->required();
   command->callback([&] { status = end_with(remove_image(place, name)); });
   command = app.add_subcommand("gc", "gives back the space of what no image uses");
+  command->footer(kGcFooter);
   command->callback([&] { status = end_with(collect_garbage(place)); });
   command = app.add_subcommand("stats", "how much of what is in the store");
+  command->footer(kStatsFooter);
   command->callback([&] { status = end_with(show_stats(place)); });
   command = app.add_subcommand("verify", "reads everything and says what is not as it must be");
   command->callback([&] { status = end_with(verify_store(place)); });

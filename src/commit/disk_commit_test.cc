@@ -238,7 +238,7 @@ TEST_F(DiskCommitTest, ScatteredWritesCostThemselvesAndTheirPages) {
 // Each with an overlay and an image of its own; one in ten has written a block and was committed. The figures do not depend on
 // the number, syncing their files takes long.
 TEST_F(DiskCommitTest, AThousandDisksShareTheirBase) {
-  const uint64_t kDisks = std::getenv("RAMET_SOAK") ? 1000 : 100, kOneIn = 10;
+  const uint64_t kDisks = std::getenv("RAMET_SOAK") ? 1000 : 40, kOneIn = 10;
   const UniqueFd file = base_file(4ull << 30);
   for (uint64_t chunk = 0; chunk < 256; chunk++)
     ASSERT_TRUE(pwrite_all(file.get(), noise(512 << 10, chunk), chunk * image::kChunkBytes));

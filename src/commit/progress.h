@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 
 namespace ramet::commit {
 
 struct Progress {
-  uint64_t done_bytes = 0, total_bytes = 0;  // of the image, holes included
+  uint64_t done_bytes = 0, total_bytes = 0;  // of this step; of the image, holes included, when it is stored or exported
+  std::string_view step = "store";           // "unpack", "convert" before that
 };
 using OnProgress = std::function<void(const Progress&)>;
 

@@ -27,6 +27,11 @@ Result<std::optional<uint64_t>> next_data(int file, uint64_t offset) {
   return fail_errno("look for data at " + std::to_string(offset));
 }
 
+Result<Digest> chunk_of_parent(image::Manifest* parent, uint64_t number) {
+  const bool has_one = parent && parent->root().kind == image::ImageKind::kDisk && number < parent->chunks();
+  return has_one ? parent->chunk(number) : image::kZeros;
+}
+
 Status write_blocks(int file, uint64_t offset, std::span<const std::byte> chunk) {
   return image::for_zero_runs(chunk, [&](image::BlockRange run, bool zero) -> Status {
     if (zero) return {};
@@ -50,29 +55,39 @@ class PastPageCache {
 
 }  // namespace
 
-Result<image::ManifestRoot> import_raw(int file, chunk::Batch& batch, image::Manifest* parent, const OnProgress& progress) {
+Result<image::Manifest> empty_manifest_for(int file) {
   TRY_ASSIGN(const uint64_t size, file_size(file));
-  TRY_ASSIGN(image::Manifest manifest, image::Manifest::empty(image::ImageKind::kDisk, (size + kBlockBytes - 1) / kBlockBytes));
-  const bool same_shape = parent && parent->root().kind == image::ImageKind::kDisk;
+  return image::Manifest::empty(image::ImageKind::kDisk, (size + kBlockBytes - 1) / kBlockBytes);
+}
+
+Result<uint64_t> import_raw_part(const RawPart& part, chunk::Batch& batch, image::Manifest& manifest, image::Manifest* parent,
+                                 const OnProgress& progress) {
+  TRY_ASSIGN(const uint64_t size, file_size(part.file));
   std::vector<std::byte> buffer(kChunkBytes);
-  for (uint64_t number = 0; number < manifest.chunks(); number++) {
-    TRY_ASSIGN(const std::optional<uint64_t> data, next_data(file, number * kChunkBytes));
+  uint64_t read_bytes = 0;
+  for (uint64_t number = part.first_chunk; number < manifest.chunks(); number++) {
+    if (read_bytes >= part.most_bytes) return number;
+    TRY_ASSIGN(const std::optional<uint64_t> data, next_data(part.file, number * kChunkBytes));
     if (!data) break;
     number = std::max(number, *data / kChunkBytes);
     const uint64_t offset = number * kChunkBytes, bytes = std::min<uint64_t>(kChunkBytes, size - offset);
     const std::span<std::byte> chunk = std::span(buffer).first((bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes);
-    TRY(pread_exact(file, chunk.first(bytes), offset));
+    TRY(pread_exact(part.file, chunk.first(bytes), offset));
     std::ranges::fill(chunk.subspan(bytes), std::byte{0});
-    Digest before = image::kZeros;
-    if (same_shape && number < parent->chunks()) {
-      TRY_ASSIGN(before, parent->chunk(number));
-    }
+    TRY_ASSIGN(const Digest before, chunk_of_parent(parent, number));
     TRY_ASSIGN(const Digest name, put_chunk(batch, chunk, before));
     TRY(manifest.set(number, name));
+    read_bytes += bytes;
     if (progress) progress({offset + bytes, size});
   }
-  TRY(seal_into(batch, manifest));
   if (progress) progress({size, size});
+  return manifest.chunks();
+}
+
+Result<image::ManifestRoot> import_raw(int file, chunk::Batch& batch, image::Manifest* parent, const OnProgress& progress) {
+  TRY_ASSIGN(image::Manifest manifest, empty_manifest_for(file));
+  TRY(import_raw_part({.file = file}, batch, manifest, parent, progress));
+  TRY(seal_into(batch, manifest));
   return manifest.root();
 }
 

@@ -14,6 +14,18 @@ namespace ramet::commit {
 // Errors: kInvalid (empty, too large), kNoSpace, kIo; the batch can only be dropped then.
 Result<image::ManifestRoot> import_raw(int file, chunk::Batch& batch, image::Manifest* parent, const OnProgress& progress = {});
 
+// A part of that: the chunks from `first` on into `manifest`, until about so many bytes that are no holes were read. Answers
+// the chunk to go on with; manifest.chunks(): all are there. The manifest is not sealed.
+struct RawPart {
+  int file = -1;
+  uint64_t first_chunk = 0;
+  uint64_t most_bytes = UINT64_MAX;
+};
+Result<uint64_t> import_raw_part(const RawPart& part, chunk::Batch& batch, image::Manifest& manifest, image::Manifest* parent,
+                                 const OnProgress& progress = {});
+// Of the right size, all zeros.   Errors: kInvalid (empty, too large), kIo.
+Result<image::Manifest> empty_manifest_for(int file);
+
 // Writes the image into a file that is empty; blocks of zeros become holes.
 // Errors: kInvalid (the file has content), kCorrupt, kNotFound, kNoSpace, kIo; the file then holds a part.
 Status export_raw(image::Manifest& manifest, const chunk::Store& store, int file, const OnProgress& progress = {});

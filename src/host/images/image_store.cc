@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "chunk/directory_storage.h"
+#include "commit/live_chunks.h"
 
 namespace ramet::host {
 namespace {
@@ -152,13 +153,11 @@ Result<std::vector<image::ManifestRoot>> ImageStore::roots() {
   const std::lock_guard lock(names_mutex_);
   wants_collection_ = false;
   std::vector<image::ManifestRoot> out;
-  for (const ImageSpace space : {ImageSpace::kUser, ImageSpace::kTemplate}) {
-    TRY_ASSIGN(const std::vector<std::string> names, catalogue(space).names());
-    for (const std::string& name : names) {
-      TRY_ASSIGN(image::ManifestRoot root, catalogue(space).get(name));
-      out.push_back(std::move(root));
-    }
-  }
+  for (const ImageSpace space : {ImageSpace::kUser, ImageSpace::kTemplate})
+    TRY(commit::visit_roots(catalogue(space), [&](const std::string&, const image::ManifestRoot& root) -> Status {
+      out.push_back(root);
+      return {};
+    }));
   for (const InUse& one : in_use_)
     if (const std::shared_ptr<OpenImage> open = one.image.lock()) out.push_back(open->root());
   return out;

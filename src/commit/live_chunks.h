@@ -1,0 +1,26 @@
+// commit/live_chunks.h - what a catalogue needs of a store: chunks and pages of manifests, of images and of unfinished imports.
+// Thread: any; what is added meanwhile is missing.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "chunk/store.h"
+#include "commit/catalogue.h"
+
+namespace ramet::commit {
+
+enum class Needed { kPage, kChunk };
+// The chunks that a manifest names, and its pages; none of zeros.   Errors: those of loading a page, and of `visit`.
+Status visit_needed(const chunk::Store& store, const image::ManifestRoot& root,
+                    const std::function<Status(Needed, const Digest&)>& visit);
+
+// Images first, then unfinished imports. One that cannot be read ends it: what it needs is not known, and nothing of it may be
+// lost.   Errors: kCorrupt, kUnsupported, kIo, those of `visit`.
+Status visit_roots(const Catalogue& catalogue,
+                   const std::function<Status(const std::string& name, const image::ManifestRoot&)>& visit);
+
+// What all users of a store need, for Store::collect().   Errors: as above.
+Result<chunk::Store::LiveSet> live_chunks(const chunk::Store& store, std::span<const Catalogue> catalogues);
+
+}  // namespace ramet::commit

@@ -1,0 +1,29 @@
+// commit/program.h - foreign programs on foreign files: started in bounds, watched, and never left behind.
+// They run with a limit on address space and on the size of files, without new privileges, with a small environment, and die
+// with us. Thread: any; one call is one thread's.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace ramet::commit {
+
+struct ProgramRun {
+  std::vector<std::string> argv;  // argv[0]: a name, looked up where Debian has programs
+  std::vector<int> files;         // borrowed; the program has them under the same numbers
+  std::vector<std::string> environment = {};
+  uint64_t max_file_bytes = 0;  // of what it writes; 64 KiB at least, for what it says
+  std::chrono::seconds time = std::chrono::hours(2);
+  std::function<void()> on_tick = {};  // now and then, while it runs
+};
+// How we, and the program, open such a file anew.
+inline std::string path_of(int file) { return "/proc/self/fd/" + std::to_string(file); }
+
+// Errors: kUnavailable (not installed), kTimeout, kNoSpace (it says so), kInvalid (it failed; with the end of what it said).
+Status run_program(const ProgramRun& run);
+
+}  // namespace ramet::commit

@@ -46,7 +46,9 @@ class MonitorPeer {
  public:
   explicit MonitorPeer(FuzzInput& in) : in_(in), monitor_(*EventLoop::create()) {
     DiskDescription disk{.id = "vda", .size_bytes = kDiskBytes};
-    for (uint32_t i = in.upto(4); i > 0; i--) disk.frozen.push_back(new_overlay("f" + std::to_string(i), false));
+    const uint32_t frozen = in.upto(4);
+    if (frozen == 4) disk.chunks = std::move(make_socket_pair(SOCK_SEQPACKET)->a);  // to a daemon that is gone
+    for (uint32_t i = frozen; i > 0; i--) disk.frozen.push_back(new_overlay("f" + std::to_string(i), false));
     if (in.coin()) disk.writable = new_overlay("w", true);
     Machine::Parts parts;
     if (!in.rarely(10)) parts.disk = *Disk::open(std::move(disk));

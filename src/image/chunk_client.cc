@@ -14,6 +14,8 @@ namespace {
 
 constexpr int kMessagesPerTend = 64;  // so that a daemon that talks on and on does not keep the event loop
 
+constexpr Milliseconds kTakenSoon{1};
+
 tl::unexpected<Error> breach(const std::string& what) { return fail(ErrorKind::kCorrupt, "chunk socket: the daemon " + what); }
 
 bool holds(BlockRange range, uint64_t block) { return block >= range.first && block < range.end(); }
@@ -189,6 +191,8 @@ Result<Answer> ChunkClient::answer_of(uint64_t block, const DaemonMessage& messa
 
 bool ChunkClient::tend() {
   Lock lock(mutex_);
+  // What woke us wakes whoever receives as well: no turning in circles until it was taken.
+  changed_.wait_for(lock, kTakenSoon, [this] { return !receiving_; });
   for (int i = 0; i < kMessagesPerTend && attached_ && !receiving_; i++)
     if (!receive(lock, MonotonicClock::now())) break;
   return attached_;

@@ -52,12 +52,7 @@ class ChunkTest : public VmTest {
   // Tells the monitor of a new socket of the present daemon, as one that adopts it does.
   Status attach(Vm& vm, const std::string& disk = "vda") {
     const UniqueFd socket = daemon->connect();
-    vmm::control::FdsToSend fds;
-    vmm::Request request;
-    request.mutable_attach_base()->set_disk_id(disk);
-    request.mutable_attach_base()->set_chunk_fd(fds.add(socket.get()));
-    const Result<vmm::control::Client::Answer> answer = vm.control().call(std::move(request), fds.fds(), vm.patience());
-    return answer ? Status() : Status(tl::unexpected(answer.error()));
+    return vm.control().attach_base(disk, socket.get(), vm.patience());
   }
   // Leaves the guest in a read that nobody answers.
   void begin_read_without_answer(Vm& vm, uint32_t block) {

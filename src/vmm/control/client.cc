@@ -98,8 +98,8 @@ Result<Client::Answer> Client::call(Request request, std::span<const int> fds, D
   return std::move(*answer);
 }
 
-Status Client::call_for_ok(Request request, Deadline deadline) {
-  TRY_ASSIGN(const Answer answer, call(std::move(request), {}, deadline));
+Status Client::call_for_ok(Request request, Deadline deadline, std::span<const int> fds) {
+  TRY_ASSIGN(const Answer answer, call(std::move(request), fds, deadline));
   if (!answer.response.has_ok()) return wrong_answer("a command");
   return {};
 }
@@ -177,6 +177,14 @@ Result<Stats> Client::stats(Deadline deadline) {
   TRY_ASSIGN(Answer answer, call(std::move(r), {}, deadline));
   if (!answer.response.has_stats()) return wrong_answer("stats");
   return std::move(*answer.response.mutable_stats());
+}
+
+Status Client::attach_base(const std::string& disk_id, int chunk_fd, Deadline deadline) {
+  Request r;
+  FdsToSend fds;
+  r.mutable_attach_base()->set_disk_id(disk_id);
+  r.mutable_attach_base()->set_chunk_fd(fds.add(chunk_fd));
+  return call_for_ok(std::move(r), deadline, fds.fds());
 }
 
 Status Client::debug_push(std::span<const uint32_t> words, Deadline deadline) {

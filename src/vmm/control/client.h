@@ -56,13 +56,15 @@ class Client {
   Status pause(Deadline deadline);
   Status resume(Deadline deadline);
   Result<Stats> stats(Deadline deadline);
+  // A new chunk socket for a disk whose base is chunked.   Errors: kNotFound (no such disk), kConflict (not chunked).
+  Status attach_base(const std::string& disk_id, int chunk_fd, Deadline deadline);
   Status debug_push(std::span<const uint32_t> words, Deadline deadline);
 
  private:
   Client(UniqueFd connection, OnEvent on_event, OnClosed on_closed);
   void read_loop();
   void deliver(FromVmm message, ReceivedFds fds);
-  Status call_for_ok(Request request, Deadline deadline);
+  Status call_for_ok(Request request, Deadline deadline, std::span<const int> fds = {});
 
   UniqueFd connection_;
   UniqueFd stop_read_, stop_write_;  // a pipe: wakes the reader to end

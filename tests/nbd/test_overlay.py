@@ -1,5 +1,6 @@
 """The private overlay: kept across restarts and kills, and for one server and one base only."""
 
+import errno
 import json
 import random
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import threading
 
 import nbd
+import pytest
 
 from server import PLUGIN, Server, effort, run
 
@@ -76,6 +78,53 @@ def test_what_was_flushed_survives_kill_9_and_nothing_is_older(folder, source):
             assert version in writer.allowed[block], f"turn {turn}: block {block} has {version}, not one of {writer.allowed[block]}"
             versions.append({version})
     assert flushes > 0
+
+
+@pytest.mark.parametrize("change", ["pwrite", "zero"])
+def test_a_change_with_fua_survives_kill_9(folder, base, change):
+    server = Server(folder, file=base, overlay=folder / "overlay").start()
+    client = server.connect()
+    if change == "pwrite":
+        client.pwrite(b"f" * BLOCK, 0, nbd.CMD_FLAG_FUA)
+    else:
+        client.zero(BLOCK, 0, nbd.CMD_FLAG_FUA)
+    server.kill()
+    with server:
+        assert server.connect().pread(BLOCK, 0) == (b"f" if change == "pwrite" else b"\0") * BLOCK
+
+
+@pytest.fixture
+def small_disk(folder):
+    """A file system of 4 MiB."""
+    path = folder / "small"
+    path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", path], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    yield path
+    run("umount", path)
+
+
+def test_a_full_disk_is_an_error_for_writers_only_and_passes(folder, base, small_disk):
+    (small_disk / "ballast").write_bytes(bytes(2 << 20))
+    content = base.read_bytes()
+    with Server(folder, file=base, overlay=small_disk / "overlay") as server:
+        client = server.connect()
+        client.pwrite(b"a" * BLOCK, 0)
+        client.flush()
+        with pytest.raises(nbd.Error) as caught:
+            for block in range(1, 4 << 8):
+                client.pwrite(b"b" * BLOCK, block * BLOCK)
+        assert caught.value.errnum == errno.ENOSPC
+        written = block
+        assert client.pread(BLOCK, 0) == b"a" * BLOCK
+        assert client.pread(BLOCK, (written + 1) * BLOCK) == content[(written + 1) * BLOCK:(written + 2) * BLOCK]
+        (small_disk / "ballast").unlink()
+        client.pwrite(b"c" * BLOCK, written * BLOCK)
+        client.flush()
+        server.kill()
+    with server:
+        found = server.connect().pread((written + 1) * BLOCK, 0)
+    assert found == b"a" * BLOCK + b"b" * (written - 1) * BLOCK + b"c" * BLOCK
 
 
 def test_an_end_in_peace_keeps_what_was_not_flushed(folder, base):

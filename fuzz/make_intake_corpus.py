@@ -78,6 +78,7 @@ def archives():
     archive("file-over-root", tar(member(".", data=b"")))
     archive("cut", good[:700])
     archive("no-tar", b"#!/bin/sh\nexit 0\n" * 100)
+    archive("whiteout-of-nothing", tar(member("a/.wh.")), whiteouts=True)
     archive("whiteout-outside", tar(member("../.wh.x")), whiteouts=True)
 
 

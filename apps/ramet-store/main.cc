@@ -45,7 +45,7 @@ constexpr const char* kImportFooter = R"(
 tar, dir and oci become an ext4 file system without partitions, with owners, modes, times, hard links and the extended attributes
 user.* and security.*; POSIX ACLs are left out. Needs mke2fs. Foreign images are refused with the reason and the name if they
 leave their root ('..', absolute paths, paths through links, hard links to what is not there), have device nodes, FIFOs or
-sockets, or ask for too much: a disk of 4 TiB, 64 GiB unpacked, 1,000,000 files, 20,000 in one directory.
+sockets, or ask for too much: a disk of 4 TiB, 64 GiB unpacked, 1,000,000 files, 60,000 in one directory.
 
 Work happens in files without a name in --work (the store's own directory if none is given): room for the disk is needed there,
 and for the unpacked files of tar, dir and oci. An import that was cut leaves no image; `ls` shows it as unfinished. The same

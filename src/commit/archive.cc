@@ -142,6 +142,8 @@ class Unpacker {
     const std::string directory = slash == path.npos ? "." : path.substr(0, slash);
     const std::string name = slash == path.npos ? path : path.substr(slash + 1);
     if (!name.starts_with(kWhiteout)) return false;
+    if (const std::string gone = name.substr(kWhiteout.size()); gone.empty() || gone == ".")
+      return refuse(path, "takes away a file without a name");
     if (name == kOpaque)
       TRY(tree_.remove_children(directory));
     else

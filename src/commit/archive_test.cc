@@ -127,6 +127,8 @@ TEST_F(ArchiveTest, NamesAndAttributesHaveLimits) {
   expect_refused("name-too-long", ErrorKind::kInvalid, "has a name of 300 bytes, the limit is 255");
   expect_refused("xattrs-too-many", ErrorKind::kInvalid, "'f' has more extended attributes");
   expect_refused("empty-link", ErrorKind::kInvalid, "'l' is a symbolic link to 0 bytes");
+  expect_refused("owner-negative", ErrorKind::kInvalid, "'f' has an owner that no 32-bit number can name");
+  expect_refused("whiteout-of-nothing", ErrorKind::kInvalid, "takes away a file without a name", Whiteouts::kRemove);
   expect_refused("file-over-root", ErrorKind::kInvalid, "is the root");
 }
 

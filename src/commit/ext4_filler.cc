@@ -1,13 +1,14 @@
 #include "commit/ext4_filler.h"
 
-#include <ext2fs/ext2fs.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "base/file.h"
+#include "commit/ext4_directory.h"
 #include "image/zero_runs.h"
 
 namespace ramet::commit {
@@ -40,67 +41,82 @@ class Filler {
 
   Status run() {
     TRY(set_attributes(EXT2_ROOT_INO, tree_.node(FileTree::kRoot), "/"));
-    std::vector<Directory> left{{FileTree::kRoot, EXT2_ROOT_INO, ""}};
+    std::vector<Pending> left{{FileTree::kRoot, EXT2_ROOT_INO, ""}};
     while (!left.empty()) {
-      const Directory at = std::move(left.back());
+      const Pending at = std::move(left.back());
       left.pop_back();
-      for (const auto& [name, child] : tree_.node(at.node).children) {
-        const std::string path = at.path + "/" + name;
-        TRY_ASSIGN(const ext2_ino_t made, add(at.inode, name, child, path));
-        if (tree_.node(child).kind == FileTree::Kind::kDirectory) left.push_back({child, made, path});
-      }
+      TRY(fill(at, left));
     }
     return {};
   }
 
  private:
-  struct Directory {
+  struct Pending {
     FileTree::NodeId node;
     ext2_ino_t inode;
     std::string path;
   };
 
-  Result<ext2_ino_t> add(ext2_ino_t parent, const std::string& name, FileTree::NodeId id, const std::string& path) {
-    const FileTree::Node& node = tree_.node(id);
-    if (const auto it = made_.find(id); it != made_.end()) return add_link(parent, name, it->second, node, path);
-    TRY_ASSIGN(const ext2_ino_t inode, make(parent, name, node, path));
-    TRY(set_attributes(inode, node, path));
-    if (node.kind != FileTree::Kind::kDirectory) made_.emplace(id, inode);
-    return inode;
-  }
-
-  Result<ext2_ino_t> make(ext2_ino_t parent, const std::string& name, const FileTree::Node& node, const std::string& path) {
-    ext2_ino_t inode = 0;
-    if (node.kind == FileTree::Kind::kFile) return make_file(parent, name, node, path);
-    const bool directory = node.kind == FileTree::Kind::kDirectory;
-    // lost+found is there already.
-    if (directory && ext2fs_lookup(fs_, parent, name.c_str(), static_cast<int>(name.size()), nullptr, &inode) == 0)
-      return inode;
-    const auto once = [&] {
-      return directory ? ext2fs_mkdir(fs_, parent, 0, name.c_str())
-                       : ext2fs_symlink(fs_, parent, 0, name.c_str(), node.target.c_str());
-    };
-    TRY(growing(parent, path, once));
-    TRY_EXT2(ext2fs_lookup(fs_, parent, name.c_str(), static_cast<int>(name.size()), nullptr, &inode), path);
-    return inode;
-  }
-
-  // A directory that is full gets another block.
-  template <class F>
-  Status growing(ext2_ino_t directory, const std::string& path, F call) {
-    errcode_t error = call();
-    if (error == EXT2_ET_DIR_NO_SPACE) {
-      TRY_EXT2(ext2fs_expand_dir(fs_, directory), path);
-      error = call();
+  // Directories below are left for later.
+  Status fill(const Pending& at, std::vector<Pending>& left) {
+    Ext4Directory entries(fs_, at.inode);
+    TRY_EXT2(entries.open(), at.path);
+    for (const auto& [name, child] : tree_.node(at.node).children) {
+      const FileTree::Node& node = tree_.node(child);
+      const std::string path = at.path + "/" + name;
+      const std::optional<ext2_ino_t> there = at.inode == EXT2_ROOT_INO ? find_in_root(name) : std::nullopt;
+      TRY_ASSIGN(const ext2_ino_t inode, inode_for(there, at.inode, child, path));
+      if (!there) TRY_EXT2(entries.add(name, inode, type_of(node)), path);
+      if (node.kind == FileTree::Kind::kDirectory) left.push_back({child, inode, path});
     }
-    TRY_EXT2(error, path);
+    TRY_EXT2(entries.close(), at.path);
     return {};
   }
 
-  Result<ext2_ino_t> add_link(ext2_ino_t parent, const std::string& name, ext2_ino_t inode, const FileTree::Node& node,
-                              const std::string& path) {
-    const int type = node.kind == FileTree::Kind::kSymlink ? EXT2_FT_SYMLINK : EXT2_FT_REG_FILE;
-    TRY(growing(parent, path, [&] { return ext2fs_link(fs_, parent, name.c_str(), inode, type); }));
+  // lost+found is there already.
+  std::optional<ext2_ino_t> find_in_root(const std::string& name) const {
+    ext2_ino_t inode = 0;
+    if (name != "lost+found" || ext2fs_lookup(fs_, EXT2_ROOT_INO, name.c_str(), static_cast<int>(name.size()), nullptr, &inode))
+      return std::nullopt;
+    return inode;
+  }
+
+  static int type_of(const FileTree::Node& node) {
+    switch (node.kind) {
+      case FileTree::Kind::kDirectory: return EXT2_FT_DIR;
+      case FileTree::Kind::kSymlink: return EXT2_FT_SYMLINK;
+      default: return EXT2_FT_REG_FILE;
+    }
+  }
+
+  Result<ext2_ino_t> inode_for(std::optional<ext2_ino_t> there, ext2_ino_t parent, FileTree::NodeId id,
+                               const std::string& path) {
+    const FileTree::Node& node = tree_.node(id);
+    if (const auto it = made_.find(id); it != made_.end()) return another_link(it->second, path);
+    if (there && node.kind != FileTree::Kind::kDirectory)
+      return fail(ErrorKind::kInvalid, "'lost+found' at the root of an ext4 file system is a directory");
+    if (!there) {
+      TRY_ASSIGN(there, make(parent, node, path));
+    }
+    TRY(set_attributes(*there, node, path));
+    if (node.kind != FileTree::Kind::kDirectory) made_.emplace(id, *there);
+    return *there;
+  }
+
+  Result<ext2_ino_t> make(ext2_ino_t parent, const FileTree::Node& node, const std::string& path) {
+    constexpr int kTypes[] = {S_IFDIR, S_IFREG, S_IFLNK};  // as FileTree::Kind
+    ext2_ino_t inode = 0;
+    TRY_EXT2(ext2fs_new_inode(fs_, parent, kTypes[static_cast<int>(node.kind)], nullptr, &inode), path);
+    if (node.kind == FileTree::Kind::kDirectory)
+      TRY_EXT2(ext2fs_mkdir(fs_, parent, inode, nullptr), path);
+    else if (node.kind == FileTree::Kind::kSymlink)
+      TRY_EXT2(ext2fs_symlink(fs_, parent, inode, nullptr, node.target.c_str()), path);
+    else
+      TRY(make_file(inode, node, path));
+    return inode;
+  }
+
+  Result<ext2_ino_t> another_link(ext2_ino_t inode, const std::string& path) {
     ext2_inode raw{};
     TRY_EXT2(ext2fs_read_inode(fs_, inode, &raw), path);
     if (raw.i_links_count >= EXT2_LINK_MAX)
@@ -111,11 +127,7 @@ class Filler {
     return inode;
   }
 
-  Result<ext2_ino_t> make_file(ext2_ino_t parent, const std::string& name, const FileTree::Node& node,
-                               const std::string& path) {
-    ext2_ino_t inode = 0;
-    TRY_EXT2(ext2fs_new_inode(fs_, parent, S_IFREG, nullptr, &inode), path);
-    TRY(growing(parent, path, [&] { return ext2fs_link(fs_, parent, name.c_str(), inode, EXT2_FT_REG_FILE); }));
+  Status make_file(ext2_ino_t inode, const FileTree::Node& node, const std::string& path) {
     ext2fs_inode_alloc_stats2(fs_, inode, +1, 0);
     ext2_inode raw{};
     raw.i_mode = S_IFREG;
@@ -125,8 +137,7 @@ class Filler {
     TRY_EXT2(ext2fs_extent_open2(fs_, inode, &raw, &extents), path);
     ext2fs_extent_free(extents);
     TRY_EXT2(ext2fs_write_new_inode(fs_, inode, &raw), path);
-    TRY(copy_content(inode, node.content, path));
-    return inode;
+    return copy_content(inode, node.content, path);
   }
 
   Status copy_content(ext2_ino_t inode, const SpoolRange& content, const std::string& path) {

@@ -12,7 +12,7 @@ struct ImageLimits {
   uint64_t max_unpacked_bytes = 64ull << 30;   // of all files of a tree together, holes included
   uint64_t max_metadata_bytes = 256ull << 20;  // names, link targets and extended attributes of a tree
   uint32_t max_files = 1'000'000;              // of a tree; directories and links count
-  uint32_t max_files_per_directory = 20'000;
+  uint32_t max_files_per_directory = 60'000;   // an inode has at most 65,000 links, one from each directory in it
   std::chrono::seconds program_time = std::chrono::hours(2);  // of one run of a foreign program
 };
 

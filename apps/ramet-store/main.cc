@@ -83,7 +83,8 @@ int main(int argc, char** argv) {
   command->add_option("--format,-f", import.format, "raw, qcow2, tar, dir or oci; never guessed")->capture_default_str();
   command->add_option("--parent", import.parent, "an image that it is probably a version of: faster, and smaller");
   command->add_option("--tag", import.tag, "which image of an OCI layout with several");
-  command->add_option("--disk-mib", import.disk_mib, "size of the file system made of tar, dir or oci; fitting, at least 1024");
+  command->add_option("--disk-mib", import.disk_mib, "size of the file system made of tar, dir or oci; fitting, at least 1024")
+      ->check(CLI::Range(uint64_t{64}, uint64_t{4} << 20));
   command->add_option("--work", import.work_directory, "directory for files without a name");
   command->footer(kImportFooter);
   command->callback([&] { status = end_with(import_image(place, import)); });

@@ -33,7 +33,7 @@ def test_an_import_that_is_killed_leaves_the_old_state_or_the_new_one(store, tmp
     for _ in range(12):
         done = kill_after(store, random_numbers.uniform(0, whole), "import", "-f", "qcow2", tmp_path / "second.qcow2", "second")
         names = {row["name"] for row in store.json("ls") if row["kind"] == "disk"}
-        assert names == ({"first", "second"} if done else {"first"}) or names == {"first", "second"}
+        assert names in ({"first"}, {"first", "second"}) and (not done or "second" in names)
         assert store.json("verify")["problems"] == []
         # Files for work have no names, and packs that were not committed go when the store is opened.
         assert {p.name for p in store.directory.iterdir()} <= {"packs", "images", "index.db", "index.db-wal", "index.db-shm"}

@@ -54,10 +54,14 @@ Digest digest_of(const ImportRequest& request, const Source& source) {
   return chunk::digest_of(as_bytes(text));
 }
 
+tl::unexpected<Error> too_large(const std::string& what, uint64_t bytes, const ImageLimits& limits) {
+  return fail(ErrorKind::kInvalid, what + " is a disk of " + std::to_string(bytes) + " bytes, the limit is " +
+                                       std::to_string(limits.max_disk_bytes));
+}
+
 Result<UniqueFd> raw_disk(const ImportRequest& request, Source source) {
-  if (source.bytes() <= request.limits.max_disk_bytes) return std::move(source.fd);
-  return fail(ErrorKind::kInvalid, request.path + " is a disk of " + std::to_string(source.bytes()) + " bytes, the limit is " +
-                                       std::to_string(request.limits.max_disk_bytes));
+  if (source.bytes() > request.limits.max_disk_bytes) return too_large(request.path, source.bytes(), request.limits);
+  return std::move(source.fd);
 }
 
 // The header is checked by us before qemu-img opens the file, which would open what the header names.
@@ -83,11 +87,14 @@ Result<UniqueFd> qcow2_disk(const ImportRequest& request, const Source& source, 
 }
 
 Result<UniqueFd> tree_disk(const ImportRequest& request, const Source& source, const OnProgress& progress) {
+  if (request.disk_bytes > request.limits.max_disk_bytes)
+    return too_large("the file system asked for", request.disk_bytes, request.limits);
   FileTree tree(request.limits);
   TRY_ASSIGN(OutputFile contents, OutputFile::temporary(request.work_directory));
   Spool spool(std::move(contents), request.limits);
+  const uint64_t total = S_ISREG(source.st.st_mode) ? source.bytes() : 0;
   const auto tell = [&](uint64_t read) {
-    if (progress) progress({std::min(read, source.bytes()), source.bytes(), "unpack"});
+    if (progress) progress({total ? std::min(read, total) : read, total, "unpack"});
   };
   if (request.format == ImageFormat::kDirectory)
     TRY(read_directory(request.path, tree, spool));

@@ -35,6 +35,9 @@ struct CloseFs {
 };
 using Filesystem = std::unique_ptr<struct_ext2_filsys, CloseFs>;
 
+// Safety: a large inode begins as a small one, and libext2fs takes it so, with its size.
+ext2_inode* small(ext2_inode_large& raw) { return reinterpret_cast<ext2_inode*>(&raw); }
+
 class Filler {
  public:
   Filler(ext2_filsys fs, const FileTree& tree, const Spool& spool) : fs_(fs), tree_(tree), spool_(spool) {}
@@ -179,7 +182,7 @@ class Filler {
   Status set_attributes(ext2_ino_t inode, const FileTree::Node& node, const std::string& path) {
     ext2_inode_large raw{};
     const int size = static_cast<int>(std::min<size_t>(sizeof raw, EXT2_INODE_SIZE(fs_->super)));
-    TRY_EXT2(ext2fs_read_inode_full(fs_, inode, reinterpret_cast<ext2_inode*>(&raw), size), path);
+    TRY_EXT2(ext2fs_read_inode_full(fs_, inode, small(raw), size), path);
     const Attributes& a = node.attributes;
     const uint32_t mode = node.kind == FileTree::Kind::kSymlink ? 0777 : a.mode;
     raw.i_mode = static_cast<uint16_t>((raw.i_mode & S_IFMT) | mode);
@@ -193,7 +196,7 @@ class Filler {
     const auto high = static_cast<uint32_t>((time - static_cast<int32_t>(low)) >> 32 & 3);
     raw.i_atime = raw.i_mtime = raw.i_ctime = raw.i_crtime = low;
     raw.i_atime_extra = raw.i_mtime_extra = raw.i_ctime_extra = raw.i_crtime_extra = high;
-    TRY_EXT2(ext2fs_write_inode_full(fs_, inode, reinterpret_cast<ext2_inode*>(&raw), size), path);
+    TRY_EXT2(ext2fs_write_inode_full(fs_, inode, small(raw), size), path);
     return a.xattrs.empty() ? Status() : set_xattrs(inode, a, path);
   }
 

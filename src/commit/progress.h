@@ -8,7 +8,7 @@
 namespace ramet::commit {
 
 struct Progress {
-  uint64_t done_bytes = 0, total_bytes = 0;  // of this step; of the image, holes included, when it is stored or exported
+  uint64_t done_bytes = 0, total_bytes = 0;  // of this step; total 0: not known
   std::string_view step = "store";           // "unpack", "convert" before that
 };
 using OnProgress = std::function<void(const Progress&)>;

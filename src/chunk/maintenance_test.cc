@@ -24,6 +24,7 @@ Bytes chunk_number(uint64_t n) {
   std::mt19937_64 random(n);
   for (size_t i = 0; i < 2 * kBlockBytes; i++) out[i] = static_cast<std::byte>(random());
   for (size_t i = 4 * kBlockBytes; i < out.size(); i++) out[i] = static_cast<std::byte>("warm state "[(i + n) % 11]);
+  out[4 * kBlockBytes] = out[5 * kBlockBytes] = static_cast<std::byte>(n);  // no two chunks share a block
   return out;
 }
 

@@ -1,10 +1,10 @@
 // chunk/matcher.h - which blocks of a new chunk the store has already.
 //
 // Candidates for a block, in this order: the block after the one that the block before was found at; the same position in the
-// parent chunk; the table of prints. A hit from the table is extended backwards as well, because the table knows one block in
-// four. Each frame used costs a read (and, from the remote tier, a request) when the chunk is read cold, so their number is
-// capped: the ones that save the fewest blocks are given up, and those blocks stored again. Pure apart from the lookups it is
-// given. Thread: one chunk, one thread.
+// parent chunk; the table of prints. A hit from the table is extended backwards as well: a table need not know every block.
+// Each frame used costs a read (and, from the remote tier, a request) when the chunk is read cold, so their number is capped:
+// the ones that save the fewest blocks are given up, and those blocks stored again. Pure apart from the lookups it is given.
+// Thread: one chunk, one thread.
 #pragma once
 
 #include <cstdint>

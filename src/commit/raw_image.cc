@@ -27,6 +27,22 @@ Result<std::optional<uint64_t>> next_data(int file, uint64_t offset) {
   return fail_errno("look for data at " + std::to_string(offset));
 }
 
+// Holes of the file and what lies behind its end are zeros that nobody copies.
+Status read_data(int file, uint64_t offset, uint64_t file_bytes, std::span<std::byte> chunk) {
+  const uint64_t end = std::min(offset + chunk.size(), file_bytes);
+  uint64_t at = offset;
+  while (at < end) {
+    TRY_ASSIGN(const std::optional<uint64_t> data, next_data(file, at));
+    const uint64_t begin = std::min(data.value_or(end), end);
+    std::ranges::fill(chunk.subspan(at - offset, begin - at), std::byte{0});
+    const off_t hole = begin < end ? ::lseek(file, static_cast<off_t>(begin), SEEK_HOLE) : static_cast<off_t>(end);
+    at = hole > static_cast<off_t>(begin) ? std::min(static_cast<uint64_t>(hole), end) : end;
+    TRY(pread_exact(file, chunk.subspan(begin - offset, at - begin), begin));
+  }
+  std::ranges::fill(chunk.subspan(end - offset), std::byte{0});
+  return {};
+}
+
 Result<Digest> chunk_of_parent(image::Manifest* parent, uint64_t number) {
   const bool has_one = parent && parent->root().kind == image::ImageKind::kDisk && number < parent->chunks();
   return has_one ? parent->chunk(number) : image::kZeros;
@@ -72,8 +88,7 @@ Result<uint64_t> import_raw_part(const RawPart& part, chunk::Batch& batch, image
     number = std::max(number, *data / kChunkBytes);
     const uint64_t offset = number * kChunkBytes, bytes = std::min<uint64_t>(kChunkBytes, size - offset);
     const std::span<std::byte> chunk = std::span(buffer).first((bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes);
-    TRY(pread_exact(part.file, chunk.first(bytes), offset));
-    std::ranges::fill(chunk.subspan(bytes), std::byte{0});
+    TRY(read_data(part.file, offset, size, chunk));
     TRY_ASSIGN(const Digest before, chunk_of_parent(parent, number));
     TRY_ASSIGN(const Digest name, put_chunk(batch, chunk, before));
     TRY(manifest.set(number, name));

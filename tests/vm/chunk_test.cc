@@ -123,6 +123,8 @@ TEST_F(ChunkTest, ChildrenReadOnSocketsOfTheirOwnAndKeepWhatWasHeld) {
   ASSERT_THAT(hellos, SizeIs(5));
   hellos.erase(hellos.begin());
   EXPECT_THAT(hellos, Each(Field(&image::Hello::held, ElementsAre(0))));
+  for (const uint64_t chunk : {0, 1}) daemon->give_back(chunk);  // all of them hear it, parent and children
+  daemon->wait_until([&] { return daemon->given() == 0; });
   std::set<uint64_t> sockets = sockets_of(*parent);
   for (const std::unique_ptr<Vm>& child : children)
     for (const uint64_t socket : sockets_of(*child)) EXPECT_TRUE(sockets.insert(socket).second) << "shared";

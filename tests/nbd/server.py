@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
 
@@ -45,16 +46,23 @@ class Server:
         self.log = folder / "nbdkit.log"
 
     def start(self, *options):
-        pid_file = self.folder / "nbdkit.pid"
-        for old in (pid_file, self.socket):
-            old.unlink(missing_ok=True)
+        self.socket.unlink(missing_ok=True)
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(["nbdkit", "-f", "--exit-with-parent", "-P", pid_file, "-U", self.socket, *options,
-                                             PLUGIN, *self.parameters], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        # nbdkit writes it when it can be connected to.
-        wait_until(lambda: pid_file.exists() or self.process.poll() is not None, "nbdkit listens")
-        assert self.process.poll() is None, self.words()
+            self.process = subprocess.Popen(["nbdkit", "-f", "--exit-with-parent", "-U", self.socket, *options, PLUGIN, *self.parameters],
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_until(lambda: self.greets() or not self.is_alive(), "nbdkit serves")
+        assert self.is_alive(), self.words()
         return self
+
+    def greets(self):
+        """It listens before the plugin has its disk, and greets when it has."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(30)
+            try:
+                client.connect(str(self.socket))
+                return client.recv(8) == b"NBDMAGIC"
+            except OSError:
+                return False
 
     def words(self):
         return self.log.read_text(errors="replace")

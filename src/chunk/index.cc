@@ -2,21 +2,24 @@
 
 #include <algorithm>
 
+#include "chunk/row_sum.h"
+
 namespace ramet::chunk {
 namespace {
 
-constexpr int64_t kIndexVersion = 2;
+constexpr int64_t kIndexVersion = 3;
 // One write for so many frames: 8 GiB of literals.
 constexpr FrameId kReservedAtOnce = 65536;
 
+// "sum": see row_sum.h.
 constexpr const char* kTables = R"(
-  CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-  CREATE TABLE IF NOT EXISTS packs(number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, bytes INTEGER NOT NULL);
-  CREATE TABLE IF NOT EXISTS unfinished(id BLOB PRIMARY KEY) WITHOUT ROWID;
+  CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL, sum INTEGER) WITHOUT ROWID;
+  CREATE TABLE IF NOT EXISTS packs(number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, bytes INTEGER NOT NULL, sum INTEGER);
+  CREATE TABLE IF NOT EXISTS unfinished(id BLOB PRIMARY KEY, sum INTEGER) WITHOUT ROWID;
   CREATE TABLE IF NOT EXISTS frames(id INTEGER PRIMARY KEY, pack INTEGER NOT NULL REFERENCES packs(number), start INTEGER NOT NULL,
-    stored INTEGER NOT NULL, blocks INTEGER NOT NULL, codec INTEGER NOT NULL, digest BLOB NOT NULL);
+    stored INTEGER NOT NULL, blocks INTEGER NOT NULL, codec INTEGER NOT NULL, digest BLOB NOT NULL, sum INTEGER);
   CREATE INDEX IF NOT EXISTS frames_of_pack ON frames(pack);
-  CREATE TABLE IF NOT EXISTS chunks(digest BLOB PRIMARY KEY, recipe BLOB NOT NULL, pack INTEGER NOT NULL) WITHOUT ROWID;
+  CREATE TABLE IF NOT EXISTS chunks(digest BLOB PRIMARY KEY, recipe BLOB NOT NULL, pack INTEGER NOT NULL, sum INTEGER) WITHOUT ROWID;
 )";
 
 template <size_t N>
@@ -29,7 +32,8 @@ bool take(std::span<const std::byte> blob, std::array<std::byte, N>& out) {
 tl::unexpected<Error> corrupt(const std::string& what) { return fail(ErrorKind::kCorrupt, "index: " + what); }
 
 constexpr const char* kFrameRows =
-    "SELECT packs.id, start, stored, blocks, codec, digest, frames.id FROM frames JOIN packs ON packs.number = frames.pack";
+    "SELECT packs.id, start, stored, blocks, codec, digest, frames.id, frames.sum, packs.number, packs.bytes, packs.sum "
+    "FROM frames JOIN packs ON packs.number = frames.pack";
 
 Result<FramePlace> frame_of(const SqlStatement& row) {
   const int64_t start = row.int_at(1), stored = row.int_at(2), blocks = row.int_at(3), codec = row.int_at(4);
@@ -44,6 +48,9 @@ Result<FramePlace> frame_of(const SqlStatement& row) {
   place.entry.stored_bytes = static_cast<uint32_t>(stored);
   place.entry.blocks = static_cast<uint32_t>(blocks);
   place.entry.codec = static_cast<FrameCodec>(codec);
+  if (sum_of_frame(place.entry, row.int_at(8)) != row.int_at(7) ||
+      sum_of_pack(row.int_at(8), place.pack, row.int_at(9)) != row.int_at(10))
+    return corrupt("the row of frame " + std::to_string(place.entry.id) + " does not have its checksum");
   return place;
 }
 
@@ -58,29 +65,39 @@ Result<std::unique_ptr<Index>> Index::open(const std::string& path) {
 
 Status Index::prepare_tables() {
   TRY(db_.exec(kTables));
-  TRY_ASSIGN(SqlStatement insert, db_.prepare("INSERT OR IGNORE INTO meta VALUES ('version', ?), ('next_frame', 1)"));
-  TRY(insert.bind(kIndexVersion).run());
-  TRY_ASSIGN(SqlStatement read, db_.prepare("SELECT value FROM meta WHERE key = 'version'"));
-  TRY_ASSIGN(const bool there, read.step());
-  if (!there || read.int_at(0) < 1) return corrupt("no version");
-  if (read.int_at(0) != kIndexVersion)
+  TRY_ASSIGN(SqlStatement insert, db_.prepare("INSERT OR IGNORE INTO meta VALUES (?, ?, ?)"));
+  for (const auto& [key, value] : {std::pair("version", kIndexVersion), {"next_frame", 1}})
+    TRY(insert.reset().bind(std::string_view(key)).bind(value).bind(sum_of_meta(key, value)).run());
+  TRY_ASSIGN(const int64_t version, meta("version"));
+  if (version != kIndexVersion)
     return fail(ErrorKind::kUnsupported,
-                "index of version " + std::to_string(read.int_at(0)) + ", this program reads " + std::to_string(kIndexVersion));
+                "index of version " + std::to_string(version) + ", this program reads " + std::to_string(kIndexVersion));
   return {};
+}
+
+Result<int64_t> Index::meta(const char* key) const {
+  TRY_ASSIGN(SqlStatement read, db_.prepare("SELECT value, sum FROM meta WHERE key = ?"));
+  TRY_ASSIGN(const bool there, read.bind(std::string_view(key)).step());
+  if (!there || read.int_at(1) != sum_of_meta(key, read.int_at(0))) return corrupt(std::string("no ") + key);
+  return read.int_at(0);
+}
+
+Status Index::set_next_frame(FrameId next) {
+  const int64_t value = static_cast<int64_t>(next);
+  TRY_ASSIGN(SqlStatement write, db_.prepare("UPDATE meta SET value = ?, sum = ? WHERE key = 'next_frame'"));
+  return write.bind(value).bind(sum_of_meta("next_frame", value)).run();
 }
 
 Result<FrameId> Index::reserve_frame_ids(uint32_t count) {
   const std::lock_guard lock(mutex_);
   if (reserved_end_ - next_frame_ < count) {
     TRY_ASSIGN(SqlTransaction transaction, SqlTransaction::begin(db_));
-    TRY_ASSIGN(SqlStatement read, db_.prepare("SELECT value FROM meta WHERE key = 'next_frame'"));
-    TRY_ASSIGN(const bool there, read.step());
-    if (!there) return corrupt("no next frame");
-    const FrameId next = static_cast<FrameId>(read.int_at(0)), end = next + std::max<FrameId>(kReservedAtOnce, count);
-    TRY_ASSIGN(SqlStatement write, db_.prepare("UPDATE meta SET value = ? WHERE key = 'next_frame'"));
-    TRY(write.bind(static_cast<int64_t>(end)).run());
+    TRY_ASSIGN(const int64_t next, meta("next_frame"));
+    next_frame_ = static_cast<FrameId>(next);
+    reserved_end_ = next_frame_;  // until it is written down
+    const FrameId end = next_frame_ + std::max<FrameId>(kReservedAtOnce, count);
+    TRY(set_next_frame(end));
     TRY(transaction.commit());
-    next_frame_ = next;
     reserved_end_ = end;
   }
   const FrameId first = next_frame_;
@@ -90,8 +107,8 @@ Result<FrameId> Index::reserve_frame_ids(uint32_t count) {
 
 Status Index::begin_pack(const PackId& id) {
   const std::lock_guard lock(mutex_);
-  TRY_ASSIGN(SqlStatement insert, db_.prepare("INSERT INTO unfinished VALUES (?)"));
-  return insert.bind(id).run();
+  TRY_ASSIGN(SqlStatement insert, db_.prepare("INSERT INTO unfinished VALUES (?, ?)"));
+  return insert.bind(id).bind(sum_of_unfinished(id)).run();
 }
 
 Status Index::forget_pack(const PackId& id) {
@@ -102,10 +119,11 @@ Status Index::forget_pack(const PackId& id) {
 
 Result<std::vector<PackId>> Index::unfinished_packs() const {
   const std::lock_guard lock(mutex_);
-  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT id FROM unfinished"));
+  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT id, sum FROM unfinished"));
   std::vector<PackId> out;
   TRY(query.each([&]() -> Status {
-    if (!take(query.blob_at(0), out.emplace_back())) return corrupt("the name of an unfinished pack cannot be");
+    if (!take(query.blob_at(0), out.emplace_back()) || query.int_at(1) != sum_of_unfinished(out.back()))
+      return corrupt("the name of an unfinished pack cannot be");
     return {};
   }));
   return out;
@@ -127,40 +145,46 @@ Status Index::apply(const Collection& collection) {
   for (const AddedPack& pack : collection.added) TRY(insert(pack));
   TRY_ASSIGN(SqlStatement frames, db_.prepare("DELETE FROM frames WHERE pack = (SELECT number FROM packs WHERE id = ?)"));
   TRY_ASSIGN(SqlStatement gone, db_.prepare("DELETE FROM packs WHERE id = ?"));
-  TRY_ASSIGN(SqlStatement unfinished, db_.prepare("INSERT INTO unfinished VALUES (?)"));
+  TRY_ASSIGN(SqlStatement unfinished, db_.prepare("INSERT INTO unfinished VALUES (?, ?)"));
   for (const PackId& id : collection.removed) {
     TRY(frames.reset().bind(id).run());
     TRY(gone.reset().bind(id).run());
-    TRY(unfinished.reset().bind(id).run());
+    TRY(unfinished.reset().bind(id).bind(sum_of_unfinished(id)).run());
   }
   return transaction.commit();
 }
 
 Status Index::insert(const AddedPack& pack) {
-  TRY_ASSIGN(SqlStatement add_pack, db_.prepare("INSERT INTO packs(id, bytes) VALUES (?, ?)"));
-  TRY(add_pack.bind(pack.id).bind(static_cast<int64_t>(pack.bytes)).run());
-  TRY_ASSIGN(SqlStatement number_of, db_.prepare("SELECT number FROM packs WHERE id = ?"));
-  TRY_ASSIGN(const bool there, number_of.bind(pack.id).step());
-  if (!there) return corrupt("a pack that was just added is not there");
-  const int64_t number = number_of.int_at(0);
+  TRY_ASSIGN(SqlStatement last_pack, db_.prepare("SELECT coalesce(max(number), 0) FROM packs"));
+  TRY_ASSIGN(const bool there, last_pack.step());
+  if (!there) return corrupt("no number for a pack");
+  const int64_t number = last_pack.int_at(0) + 1, bytes = static_cast<int64_t>(pack.bytes);
+  TRY_ASSIGN(SqlStatement add_pack, db_.prepare("INSERT INTO packs VALUES (?, ?, ?, ?)"));
+  TRY(add_pack.bind(number).bind(pack.id).bind(bytes).bind(sum_of_pack(number, pack.id, bytes)).run());
   TRY_ASSIGN(SqlStatement finished, db_.prepare("DELETE FROM unfinished WHERE id = ?"));
   TRY(finished.bind(pack.id).run());
 
-  TRY_ASSIGN(SqlStatement add_frame, db_.prepare("INSERT OR IGNORE INTO frames VALUES (?, ?, ?, ?, ?, ?, ?)"));
+  TRY_ASSIGN(SqlStatement add_frame, db_.prepare("INSERT OR IGNORE INTO frames VALUES (?, ?, ?, ?, ?, ?, ?, ?)"));
   FrameId last = 0;
   for (const FrameEntry& e : pack.tail.frames) {
     add_frame.reset().bind(static_cast<int64_t>(e.id)).bind(number).bind(int64_t{e.offset}).bind(int64_t{e.stored_bytes});
-    TRY(add_frame.bind(int64_t{e.blocks}).bind(static_cast<int64_t>(e.codec)).bind(e.digest.bytes).run());
+    TRY(add_frame.bind(int64_t{e.blocks})
+            .bind(static_cast<int64_t>(e.codec))
+            .bind(e.digest.bytes)
+            .bind(sum_of_frame(e, number))
+            .run());
     last = std::max(last, e.id);
   }
   // Only a pack of another index, or one found by rebuilding, can be ahead.
-  TRY_ASSIGN(SqlStatement advance, db_.prepare("UPDATE meta SET value = max(value, ?) WHERE key = 'next_frame'"));
-  TRY(advance.bind(static_cast<int64_t>(last + 1)).run());
+  TRY_ASSIGN(const int64_t next, meta("next_frame"));
+  if (last >= static_cast<FrameId>(next)) TRY(set_next_frame(last + 1));
 
-  TRY_ASSIGN(SqlStatement add_chunk, db_.prepare("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)"));
+  TRY_ASSIGN(SqlStatement add_chunk, db_.prepare("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?)"));
   for (const PackChunk& chunk : pack.tail.chunks) {
-    const std::string recipe = encode_recipe(chunk.recipe);
-    TRY(add_chunk.reset().bind(chunk.digest.bytes).bind(std::as_bytes(std::span(recipe))).bind(number).run());
+    const std::string text = encode_recipe(chunk.recipe);
+    const std::span<const std::byte> recipe = std::as_bytes(std::span(text));
+    add_chunk.reset().bind(chunk.digest.bytes).bind(recipe).bind(number);
+    TRY(add_chunk.bind(sum_of_chunk(chunk.digest.bytes, recipe, number)).run());
   }
   return {};
 }
@@ -173,11 +197,12 @@ Result<bool> Index::has_chunk(const Digest& digest) const {
 
 Result<Recipe> Index::recipe(const Digest& digest) const {
   const std::lock_guard lock(mutex_);
-  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT recipe FROM chunks WHERE digest = ?"));
+  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT recipe, pack, sum FROM chunks WHERE digest = ?"));
   TRY_ASSIGN(const bool there, query.bind(digest.bytes).step());
   if (!there) return fail(ErrorKind::kNotFound, "no chunk " + digest.to_hex());
   std::optional<Recipe> recipe = decode_recipe(query.blob_at(0));
-  if (!recipe) return corrupt("the recipe of chunk " + digest.to_hex() + " cannot be read");
+  if (!recipe || sum_of_chunk(digest.bytes, query.blob_at(0), query.int_at(1)) != query.int_at(2))
+    return corrupt("the recipe of chunk " + digest.to_hex() + " cannot be read");
   return *std::move(recipe);
 }
 
@@ -212,11 +237,13 @@ Status Index::visit_frames(const std::function<void(const FramePlace&)>& visit) 
 
 Status Index::visit_chunks(const std::function<void(Chunk)>& visit) const {
   const std::lock_guard lock(mutex_);
-  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT digest, recipe, id FROM chunks JOIN packs ON packs.number = chunks.pack"));
+  TRY_ASSIGN(SqlStatement query,
+             db_.prepare("SELECT digest, recipe, id, pack, chunks.sum FROM chunks JOIN packs ON packs.number = chunks.pack"));
   return query.each([&]() -> Status {
     Chunk chunk;
     std::optional<Recipe> recipe = decode_recipe(query.blob_at(1));
-    if (!recipe || !take(query.blob_at(0), chunk.digest.bytes) || !take(query.blob_at(2), chunk.pack))
+    if (!recipe || !take(query.blob_at(0), chunk.digest.bytes) || !take(query.blob_at(2), chunk.pack) ||
+        sum_of_chunk(chunk.digest.bytes, query.blob_at(1), query.int_at(3)) != query.int_at(4))
       return corrupt("the row of a chunk cannot be");
     chunk.recipe = *std::move(recipe);
     visit(std::move(chunk));
@@ -226,11 +253,12 @@ Status Index::visit_chunks(const std::function<void(Chunk)>& visit) const {
 
 Result<std::vector<Index::Pack>> Index::packs() const {
   const std::lock_guard lock(mutex_);
-  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT id, bytes FROM packs ORDER BY number"));
+  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT id, bytes, number, sum FROM packs ORDER BY number"));
   std::vector<Pack> out;
   TRY(query.each([&]() -> Status {
     Pack& pack = out.emplace_back();
-    if (!take(query.blob_at(0), pack.id)) return corrupt("the name of a pack cannot be");
+    if (!take(query.blob_at(0), pack.id) || sum_of_pack(query.int_at(2), pack.id, query.int_at(1)) != query.int_at(3))
+      return corrupt("the row of a pack cannot be");
     pack.bytes = static_cast<uint64_t>(query.int_at(1));
     return {};
   }));
@@ -246,6 +274,19 @@ Result<std::vector<Digest>> Index::chunks() const {
     return {};
   }));
   return out;
+}
+
+Status Index::check() const {
+  TRY(packs());
+  TRY(unfinished_packs());
+  TRY(visit_chunks([](const Chunk&) {}));
+  TRY(visit_frames([](const FramePlace&) {}));
+  const std::lock_guard lock(mutex_);
+  TRY(meta("next_frame"));
+  TRY_ASSIGN(SqlStatement query, db_.prepare("PRAGMA integrity_check(1)"));
+  TRY_ASSIGN(const bool there, query.step());
+  if (!there || query.text_at(0) != "ok") return corrupt(there ? query.text_at(0) : "cannot be checked");
+  return {};
 }
 
 Result<Index::Totals> Index::totals() const {

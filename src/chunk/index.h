@@ -22,7 +22,7 @@ struct FramePlace {
 
 class Index {
  public:
-  // Errors: kCorrupt (made by something else), kUnsupported (by another version), kIo, kNoSpace.
+  // Errors: kCorrupt (made by something else), kUnsupported (by another version: rebuild_index), kIo, kNoSpace.
   static Result<std::unique_ptr<Index>> open(const std::string& path);
 
   // Numbers for frames, `count` in a row, that nobody gets again: also not when what used them was lost in a crash.
@@ -71,6 +71,8 @@ class Index {
   };
   Result<std::vector<Pack>> packs() const;
   Result<std::vector<Digest>> chunks() const;
+  // Whether all of it says what was written.   Errors: kCorrupt, with the first that does not.
+  Status check() const;
   struct Totals {
     uint64_t packs = 0, pack_bytes = 0, frames = 0, frame_bytes = 0, literal_blocks = 0, chunks = 0;
   };
@@ -79,6 +81,9 @@ class Index {
  private:
   explicit Index(SqlDatabase db) : db_(std::move(db)) {}
   Status prepare_tables();
+  // With mutex_ held, or before anybody else knows of it:
+  Result<int64_t> meta(const char* key) const;
+  Status set_next_frame(FrameId next);
   Status insert(const AddedPack& pack);
 
   mutable std::mutex mutex_;  // guards all below

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <unordered_map>
 
 #include "base/crc32c.h"
@@ -55,6 +56,19 @@ class Verification {
   std::vector<std::byte> bytes_, plain_;
 };
 
+// Packs that the index does not know. Asked in the order in which a commit goes on, so that none escapes between two questions.
+Status note_unknown(const Store& store, Verification& verification) {
+  TRY_ASSIGN(const std::vector<PackId> there, store.packs().list());
+  TRY_ASSIGN(const std::vector<PackId> unfinished, store.index().unfinished_packs());
+  TRY_ASSIGN(const std::vector<Index::Pack> packs, store.index().packs());
+  std::set<PackId> known(unfinished.begin(), unfinished.end());
+  for (const Index::Pack& pack : packs) known.insert(pack.id);
+  for (const PackId& id : there)
+    if (!known.contains(id) && store.packs().size_bytes(id))  // or a batch took it away meanwhile
+      verification.note("pack " + to_hex(id), Error(ErrorKind::kCorrupt, "the index does not know it"));
+  return {};
+}
+
 // A pack that outlived a collection may still describe chunks that died, or that were moved: by frames that are not there any
 // more. First all frames, then the records that can be carried out.
 Status build(const PackStorage& packs, const std::string& path, RebuildReport& report) {
@@ -96,6 +110,8 @@ Result<VerifyReport> verify(const Store& store, const std::function<void(const P
   TRY_ASSIGN(const std::vector<Index::Pack> packs, store.index().packs());
   TRY_ASSIGN(const std::vector<Digest> chunks, store.index().chunks());
   Verification verification(store.packs());
+  if (const Status whole = store.index().check(); !whole) verification.note("index", whole.error());
+  TRY(note_unknown(store, verification));
   Progress now{.done = 0, .total = packs.size() + chunks.size()};
   const auto step = [&] {
     now.done++;

@@ -13,7 +13,7 @@
 namespace ramet::chunk {
 
 struct Problem {
-  std::string where;  // "pack ID", "frame N in pack ID", "chunk DIGEST"
+  std::string where;  // "index", "pack ID", "frame N in pack ID", "chunk DIGEST"
   Error error;
 };
 
@@ -26,8 +26,9 @@ struct Progress {
   uint64_t done = 0, total = 0;  // packs, then chunks
 };
 
-// Every pack: all its bytes against their checksum, every frame against its digest. Every chunk of the index: put together,
-// against its name.   Errors: only when the index or the storage cannot be listed at all.
+// The index: every row against its checksum, and whether it knows every pack. Every pack: all its bytes against their checksum,
+// every frame against its digest. Every chunk of the index: put together, against its name.   Errors: only when the index or
+// the storage cannot be listed at all.
 Result<VerifyReport> verify(const Store& store, const std::function<void(const Progress&)>& progress = {});
 
 struct RebuildReport {

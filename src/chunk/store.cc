@@ -21,6 +21,13 @@ Status Store::load() {
     TRY(index_->forget_pack(id));
   }
   TRY_ASSIGN(const std::vector<Index::Pack> packs, index_->packs());
+  if (packs.empty()) {
+    // A new index would give frames the numbers of those that are there.
+    TRY_ASSIGN(const std::vector<PackId> there, packs_->list());
+    if (!there.empty())
+      return fail(ErrorKind::kCorrupt, "the index knows none of the " + std::to_string(there.size()) +
+                                           " packs: rebuild it, and take away those that cannot be read");
+  }
   for (const Index::Pack& pack : packs) {
     Result<PackTail> tail = read_pack_tail(*packs_, pack.id);
     if (!tail) {

@@ -50,8 +50,10 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "Files:\n"
     "  STATE/ramet.db            registry of sandboxes and journal of unfinished steps\n"
-    "  STATE/templates/NAME/     template.json, vmlinux, initrd, disk.img\n"
+    "  STATE/templates/NAME/     template.json, vmlinux, initrd\n"
+    "  STATE/store/              disk images, those of templates among them; `ramet-store` reads it while no daemon runs\n"
     "  RUNTIME/rametd.sock       the API (mode 0600)\n"
+    "  RUNTIME/chunk.sock        where `ramet disk` reads images (mode 0600)\n"
     "\n"
     "Signals:\n"
     "  SIGTERM, SIGINT           stop: requests in flight get 5 seconds, sandboxes live on\n"
@@ -120,6 +122,14 @@ Parsed parse_command_line(int argc, char** argv) {
       ->group("Limits");
   app.add_option("--disk-reserve-mib", o.host.disk_reserve_mib, "Free space of STATE that sandboxes never get")
       ->group("Limits");
+
+  app.add_option("--chunk-cache-mib", o.host.chunk_cache_mib,
+                 "Space of STATE for parts of images that are read often, beside what the images need")
+      ->group("Images");
+  app.add_option("--prefetch-after", o.host.fill_after_misses,
+                 "A part of an image (16 MiB) is fetched whole when so many blocks of it were asked for; 0: never")
+      ->check(CLI::Range(0, 1000))
+      ->group("Images");
 
   app.add_option("--boot", o.host.eager_templates, "Boot this template at the start, not at its first create; `*` = all")
       ->group("Templates");

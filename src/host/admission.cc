@@ -38,11 +38,15 @@ uint64_t anonymous_bytes(pid_t pid) {
   return text ? kilobytes_line(*text, "RssAnon:") : 0;
 }
 
-Result<Admission::Reservation> Admission::reserve(uint64_t memory_bytes, uint64_t disk_bytes) {
+Status Admission::check_disk(uint64_t bytes) const {
   const uint64_t free_bytes = free_disk_bytes(state_dir_);
-  if (free_bytes < limits_.disk_reserve_bytes + disk_bytes)
-    return fail(ErrorKind::kNoSpace, mib(free_bytes) + " of disk are free, " + mib(disk_bytes) + " are needed and " +
-                                         mib(limits_.disk_reserve_bytes) + " are kept in reserve");
+  if (free_bytes >= limits_.disk_reserve_bytes + bytes) return {};
+  return fail(ErrorKind::kNoSpace, mib(free_bytes) + " of disk are free, " + mib(bytes) + " are needed and " +
+                                       mib(limits_.disk_reserve_bytes) + " are kept in reserve");
+}
+
+Result<Admission::Reservation> Admission::reserve(uint64_t memory_bytes, uint64_t disk_bytes) {
+  TRY(check_disk(disk_bytes));
   const uint64_t promised = reserved_.fetch_add(memory_bytes);
   Reservation mine(&reserved_, memory_bytes);
   const uint64_t available = read_memory_info().available_bytes;

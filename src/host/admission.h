@@ -40,6 +40,8 @@ class Admission {
 
   Admission(const std::string& state_dir, const AdmissionLimits& limits) : state_dir_(state_dir), limits_(limits) {}
 
+  // Errors: kNoSpace.
+  Status check_disk(uint64_t bytes) const;
   // Errors: kNoMemory, kNoSpace.
   Result<Reservation> reserve(uint64_t memory_bytes, uint64_t disk_bytes);
   // Room in a family that uses `used_bytes` for `children` copies of `parent`.   Errors: kNoMemory.

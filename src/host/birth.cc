@@ -68,6 +68,12 @@ Status prepare_birth(const Context& c, Birth& b, BirthStart start) {
   setup.set_console_fd(fds.add(b.files.console.get()));
   vmm::DiskSetup& disk = *setup.add_disks();
   disk.set_id("vda");
+  TRY_ASSIGN(const std::string base_image, c.registry.base_image(info.id));
+  UniqueFd base;
+  if (!base_image.empty()) {
+    TRY_ASSIGN(base, c.chunk_socket(base_image));
+    disk.set_chunk_fd(fds.add(base.get()));
+  }
   vmm::OverlayFds& o = *disk.mutable_writable();
   o.set_id(b.files.overlay->id);
   o.set_data_rw_fd(fds.add(b.files.overlay->data_rw.get()));

@@ -7,6 +7,7 @@
 
 #include "host/admission.h"
 #include "host/host.h"
+#include "host/images/images.h"
 #include "host/machine.h"
 #include "host/paths.h"
 #include "host/registry.h"
@@ -20,6 +21,7 @@ struct Context {
   const HostOptions& options;
   const Paths& paths;
   Registry& registry;
+  Images& images;
   TemplateStore& templates;
   Resources& resources;
   Watcher& watcher;
@@ -35,6 +37,11 @@ struct Context {
     return {watcher, id, paths.socket(id), on_machine_end, [this](const MachineFacts& f) {
               return registry.set_process(f.id, f.pid, f.pid_start, f.ram_address, f.ram_bytes, f.generation);
             }};
+  }
+  // A socket over which a monitor reads this template disk.   Errors: those of ImageStore::use, by errno.
+  Result<UniqueFd> chunk_socket(const std::string& base_image) const {
+    TRY_ASSIGN(std::shared_ptr<OpenImage> image, images.store().use({ImageSpace::kTemplate, base_image}));
+    return images.server().attach(std::move(image));
   }
   uint64_t family_memory_max(uint64_t memory_mib) const {
     if (options.family_memory_factor <= 0) return 0;

@@ -19,6 +19,8 @@
 namespace ramet::host {
 
 // kNone is for tests with tiny guests that have no agent: no child is ever confirmed, so never offer it to users.
+class Images;  // images/images.h
+
 enum class AgentUse { kRequired, kNone };
 
 struct HostOptions {
@@ -42,6 +44,9 @@ struct HostOptions {
   Milliseconds freeze_deadline{500};
   Milliseconds janitor_interval{500};   // between looks for what has expired
   Milliseconds stray_interval{15'000};  // between looks for processes that belong to nobody
+  uint64_t chunk_cache_mib = 4096;      // disk space for hot chunks of images, on top of what the store needs
+  uint32_t fill_after_misses = 2;       // images/fill_policy.h
+  Milliseconds store_interval{60'000};  // between looks for what the store can forget; also between two packs that are checked
   uint32_t longest_overlay_chain = 16;  // frozen overlays of one sandbox; past it they are merged in the background
   AgentUse agent = AgentUse::kRequired;
   std::vector<std::string> eager_templates;  // booted at start instead of at the first create; "*" = all
@@ -103,6 +108,9 @@ class Host {
   virtual Result<TemplateInfo> commit_template(const std::string& name, std::string_view template_json) = 0;
   // Sandboxes made from it live on.
   virtual Status remove_template(const std::string& name) = 0;
+
+  // ---- images ----  all of their operations
+  virtual Images& images() = 0;
 
   // ---- the host ----
   virtual HostReport report() = 0;

@@ -40,8 +40,9 @@ Status HostImpl::start() {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) return fail_errno("become subreaper");
   TRY_ASSIGN(watcher_, Watcher::start());
   TRY_ASSIGN(registry_, Registry::open(paths_.database()));
-  template_store_ = std::make_unique<TemplateStore>(paths_, options_.disk_reserve_mib << 20);
-  context_.reset(new Context{options_, paths_, *registry_, *template_store_, resources_, *watcher_, admission_,
+  TRY(open_images());
+  template_store_ = std::make_unique<TemplateStore>(paths_, images_->store(), options_.disk_reserve_mib << 20);
+  context_.reset(new Context{options_, paths_, *registry_, *images_, *template_store_, resources_, *watcher_, admission_,
                              [this](const std::string& id) { on_machine_end(id); },
                              [this] {
                                if (slow_) slow_->post([this] { tend_overlays(); });
@@ -53,6 +54,7 @@ Status HostImpl::start() {
   janitor_ = std::make_unique<Background>("ramet-janitor");
   TRY(recover());
   slow_->post([this] { tend_overlays(); });
+  slow_->post([this] { tend_images(); });
   janitor_->post([this] { tick(); });
   for (const std::string& name : options_.eager_templates)
     for (const Template& t : template_store_->list())

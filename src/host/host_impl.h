@@ -1,6 +1,6 @@
 // host/host_impl.h - Host, wired. The table of sandboxes and the order in which parts are built and torn down live here;
 // each group of operations has its own file: host_create.cc, host_fork.cc, host_end.cc, host_guest.cc, host_report.cc,
-// recovery.cc. Thread: as host.h. Threads of its own: watcher, janitor, slow (README.md).
+// host_images.cc, recovery.cc. Thread: as host.h. Threads of its own: watcher, janitor, slow (README.md).
 #pragma once
 
 #include <atomic>
@@ -76,6 +76,8 @@ class HostImpl final : public Host {
   Result<TemplateInfo> commit_template(const std::string& name, std::string_view template_json) override;
   Status remove_template(const std::string& name) override;
 
+  Images& images() override { return *images_; }
+
   HostReport report() override;
   Health health() override;
 
@@ -117,6 +119,12 @@ class HostImpl final : public Host {
   void kill_strays();
   void tend_overlays();  // slow thread: deletes doomed ones, seals frozen ones
 
+  // ---- images (host_images.cc) ----
+  Status open_images();
+  void tend_images();  // slow thread, again and again: disks that nobody needs any more go, one pack is checked
+  // A new socket for a machine whose daemon died. Its base stays in the store as long as its row.
+  Status attach_base(const MachineRow& row, Machine& machine);
+
   // ---- chains (overlay_merge.cc), slow thread ----
   void shorten_chains();
   Status shorten_chain(const std::string& id);
@@ -142,8 +150,9 @@ class HostImpl final : public Host {
   OverlayStore overlays_;
   CgroupTree cgroups_;
   Resources resources_;
-  std::unique_ptr<TemplateStore> template_store_;
   Admission admission_;
+  std::unique_ptr<Images> images_;
+  std::unique_ptr<TemplateStore> template_store_;
   std::unique_ptr<Context> context_;
   std::unique_ptr<TemplateRuntime> runtime_;
 

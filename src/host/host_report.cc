@@ -137,6 +137,10 @@ HostReport HostImpl::report() {
   r.memory_reserved_bytes = admission_.reserved_bytes();
   r.state_free_bytes = free_disk_bytes(paths_.state_dir);
   r.immutable_overlays = sealing_works_;
+  if (const Result<StoreReport> store = images_->report())
+    r.store = *store;
+  else
+    r.warnings.push_back("the store of images: " + store.error().message());
   r.cpus = std::thread::hardware_concurrency();
   for (const SandboxInfo& i : list()) r.sandboxes_running += i.state == SandboxState::kRunning;
   utsname u{};

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "base/socket.h"
 #include "host/crash_point.h"
+#include "host/images/images.h"
 #include "host/machine.h"
 #include "host/overlay_store.h"
 #include "host/registry.h"
@@ -25,6 +27,7 @@ namespace {
 
 // tests/guests/lib/protocol.h: a word is kind << 28 | value.
 constexpr uint32_t kStepOnce = 8u << 28 | 1, kAnswer = 3, kFail = 5;
+constexpr uint32_t kReadBlock1 = 6u << 28 | 1, kStartOfBlk = 0x6b6c62;  // "blk" is written there
 
 using testing::monitors_of;
 using testing::names_in;
@@ -89,8 +92,10 @@ class HostVmTest : public ::testing::Test {
       if (r.info.id == id) return static_cast<pid_t>(r.pid);
     return 0;
   }
-  // One round of the guest `blk`, by a control connection of our own. Requires: no host is connected.
-  uint32_t step(const std::string& id) {
+  std::string base_image_of(const std::string& id) { return *(*Registry::open(root_ + "/state/ramet.db"))->base_image(id); }
+  // One command of the guest `blk`, by a control connection of our own. Its reads of the base wait, for there is no daemon;
+  // then one comes that lives as long as this call. Requires: no host is open.
+  uint32_t step(const std::string& id, uint32_t command = kStepOnce) {
     std::atomic<uint32_t> answer{0};
     Result<std::unique_ptr<vmm::control::Client>> client =
         vmm::control::Client::connect(root_ + "/run/vm/" + id + ".sock", [&](const vmm::Event& e) {
@@ -98,7 +103,17 @@ class HostVmTest : public ::testing::Test {
           if (word >> 28 == kAnswer || word >> 28 == kFail) answer = word;
         });
     if (!client) return 0;
-    EXPECT_TRUE((*client)->debug_push(std::span(&kStepOnce, 1), deadline_after(Milliseconds(2000))));
+    EXPECT_TRUE((*client)->debug_push(std::span(&command, 1), deadline_after(Milliseconds(2000))));
+    Images::Options options;
+    options.store.directory = root_ + "/state/store";
+    options.store.cache_bytes = 64u << 20;
+    const std::unique_ptr<Images> images = Images::open(std::move(options)).value();
+    const UniqueFd socket =
+        images->server().attach(images->store().use({ImageSpace::kTemplate, base_image_of(id)}).value()).value();
+    vmm::Request attach;
+    attach.mutable_attach_base()->set_disk_id("vda");
+    attach.mutable_attach_base()->set_chunk_fd(1);
+    EXPECT_TRUE((*client)->call(attach, std::array{socket.get()}, deadline_after(Milliseconds(2000))));
     for (int i = 0; i < 200 && answer == 0; i++) std::this_thread::sleep_for(Milliseconds(10));
     EXPECT_EQ(answer >> 28, kAnswer);
     return answer & 0x0fffffff;
@@ -207,6 +222,25 @@ TEST_F(HostVmTest, ANewDaemonAdoptsWhatRuns) {
   EXPECT_EQ(host_->get(a.id)->state, SandboxState::kRunning);
   EXPECT_EQ(host_->get(r.children[0].id)->state, SandboxState::kFailed);
   EXPECT_EQ(fork(a.id).children.size(), 1u);
+}
+
+// What the guest reads lies in the store only: nobody has read it before, and the template has no file of it.
+TEST_F(HostVmTest, AGuestReadsItsBaseFromTheStoreAlsoWhenItsTemplateIsGone) {
+  ASSERT_TRUE(testing::upload_tiny(*host_, "blk", "blk"));
+  CreateOptions o;
+  o.template_name = "blk";
+  const Result<SandboxInfo> s = host_->create(o);
+  ASSERT_TRUE(s) << s.error().to_string();
+  ASSERT_TRUE(host_->remove_template("blk"));
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/state/templates/blk"));
+  host_.reset();
+  ASSERT_NO_FATAL_FAILURE(open());  // looks for disks that nobody needs, and adopts
+  EXPECT_EQ(host_->get(s->id)->state, SandboxState::kRunning);
+  std::this_thread::sleep_for(Milliseconds(200));
+  host_.reset();
+  EXPECT_EQ(step(s->id, kReadBlock1), kStartOfBlk);
+  ASSERT_NO_FATAL_FAILURE(open());
+  EXPECT_TRUE(host_->remove(s->id));
 }
 
 TEST_F(HostVmTest, TimeIsEnforcedAlsoWhileTheDaemonWasAway) {
@@ -389,6 +423,9 @@ TEST_F(HostVmTest, RoundsOfCreateForkKillLeaveNothing) {
   const size_t descriptors = names_in("/proc/self/fd").size();
   for (int i = 0; i < rounds; i++) round();
   EXPECT_TRUE(settled_overlays(0).empty());
+  // The chunk socket's end of a dead machine goes when its hang-up was seen.
+  for (int i = 0; i < 100 && names_in("/proc/self/fd").size() != descriptors; i++)
+    std::this_thread::sleep_for(Milliseconds(20));
   EXPECT_EQ(names_in("/proc/self/fd").size(), descriptors);
   EXPECT_EQ(monitors_of(root_).size(), 1u);
   EXPECT_TRUE(host_->tree().empty());

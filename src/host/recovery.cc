@@ -1,6 +1,7 @@
 // What a new daemon does with what it finds. In this order, so that nothing is used before it is known to be ours:
 //
-//   1. every row with a process: the same process (pid and start time), answering on its socket?   adopted : ended for good
+//   1. every row with a process: the same process (pid and start time), answering on its socket, taking a new chunk socket?
+//                                                                                                  adopted : ended for good
 //   2. live forks that were under way: did the parent move to its next overlay? (its open files say)  chain settled
 //   3. rows still `creating`, builders, zygotes not adopted: undone; parents of undone children get a Thaw
 //   4. rows whose end was decided (gone, failed): finished
@@ -65,8 +66,9 @@ bool HostImpl::adopt_one(const MachineRow& row) {
   facts.generation = row.info.generation;
   Result<std::shared_ptr<Machine>> machine =
       Machine::adopt(context_->machine_options(facts.id), facts, deadline_after(kAdoptDeadline));
-  if (!machine) {
-    log_warn(facts.id + " cannot be adopted: " + machine.error().message());
+  Status ready = machine ? attach_base(row, **machine) : Status(tl::unexpected<Error>(machine.error()));
+  if (!ready) {
+    log_warn(facts.id + " cannot be adopted: " + ready.error().message());
     kill_remembered_process(facts.pid, facts.pid_start);
     return false;
   }

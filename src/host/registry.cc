@@ -18,7 +18,8 @@ CREATE TABLE machines(
   generation INTEGER NOT NULL DEFAULT 0,
   total_ms REAL NOT NULL DEFAULT 0, fork_ms REAL NOT NULL DEFAULT 0, identify_ms REAL NOT NULL DEFAULT 0, boot_ms REAL NOT NULL DEFAULT 0,
   pid INTEGER NOT NULL DEFAULT 0, pid_start INTEGER NOT NULL DEFAULT 0,
-  ram_address INTEGER NOT NULL DEFAULT 0, ram_bytes INTEGER NOT NULL DEFAULT 0);
+  ram_address INTEGER NOT NULL DEFAULT 0, ram_bytes INTEGER NOT NULL DEFAULT 0,
+  base_image TEXT NOT NULL DEFAULT '');
 CREATE TABLE overlays(id TEXT PRIMARY KEY, state TEXT NOT NULL);
 CREATE TABLE chain(
   machine_id TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, position INTEGER NOT NULL,
@@ -31,7 +32,7 @@ CREATE TABLE operation_children(operation_id TEXT NOT NULL REFERENCES operations
 
 constexpr const char* kMachineColumns =
     "id,role,state,reason,template,template_digest,parent_id,family_id,depth,created_ns,expires_ns,labels,env,vcpus,memory_mib,"
-    "disk_bytes,generation,total_ms,fork_ms,identify_ms,boot_ms,pid,pid_start,ram_address,ram_bytes";
+    "disk_bytes,generation,total_ms,fork_ms,identify_ms,boot_ms,pid,pid_start,ram_address,ram_bytes,base_image";
 
 const char* role_name(MachineRole r) {
   switch (r) {
@@ -107,6 +108,7 @@ MachineRow read_machine(const SqlStatement& s) {
   r.pid_start = static_cast<uint64_t>(s.int_at(c++));
   r.ram_address = static_cast<uint64_t>(s.int_at(c++));
   r.ram_bytes = static_cast<uint64_t>(s.int_at(c++));
+  r.base_image = s.text_at(c++);
   return r;
 }
 
@@ -124,7 +126,11 @@ Result<std::unique_ptr<Registry>> Registry::open(const std::string& path) {
   TRY_ASSIGN(SqlStatement v, r->db_.prepare("SELECT value FROM meta WHERE key='schema'"));
   TRY_ASSIGN(const bool row, v.step());
   if (!row) return fail(ErrorKind::kCorrupt, "registry " + path + " has no schema version");
-  const int version = std::atoi(v.text_at(0).c_str());
+  int version = std::atoi(v.text_at(0).c_str());
+  if (version == 1) {
+    TRY(r->upgrade_from_1());
+    version = kSchemaVersion;
+  }
   if (version != kSchemaVersion)
     return fail(ErrorKind::kUnsupported, "registry " + path + " has schema version " + std::to_string(version) +
                                              ", this program knows " + std::to_string(kSchemaVersion));
@@ -136,6 +142,14 @@ Status Registry::create_schema() {
   TRY(db_.exec(kSchema));
   TRY_ASSIGN(SqlStatement s, db_.prepare("INSERT INTO meta VALUES('schema',?)"));
   TRY(s.bind(std::string_view(std::to_string(kSchemaVersion))).run());
+  return t.commit();
+}
+
+// Its machines have raw bases.
+Status Registry::upgrade_from_1() {
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY(db_.exec("ALTER TABLE machines ADD COLUMN base_image TEXT NOT NULL DEFAULT ''"));
+  TRY(db_.exec("UPDATE meta SET value='2' WHERE key='schema'"));
   return t.commit();
 }
 
@@ -156,7 +170,7 @@ Result<bool> Registry::note_boot(const std::string& boot_id) {
 Status Registry::insert_machine(const MachineRow& row) {
   const SandboxInfo& i = row.info;
   TRY_ASSIGN(SqlStatement s, db_.prepare(std::string("INSERT INTO machines(") + kMachineColumns +
-                                         ") VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+                                         ") VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
   s.bind(std::string_view(i.id)).bind(std::string_view(role_name(row.role))).bind(std::string_view(state_name(i.state)));
   s.bind(std::string_view(i.state_reason)).bind(std::string_view(i.template_name)).bind(std::string_view(row.template_digest));
   s.bind(i.parent_id).bind(std::string_view(i.family_id)).bind(int64_t{i.depth}).bind(i.created_at_ns).bind(i.expires_at_ns);
@@ -164,7 +178,7 @@ Status Registry::insert_machine(const MachineRow& row) {
   s.bind(static_cast<int64_t>(i.memory_mib)).bind(static_cast<int64_t>(i.disk_bytes)).bind(int64_t{i.generation});
   s.bind(i.timing.total_ms).bind(i.timing.fork_ms).bind(i.timing.identify_ms).bind(i.timing.template_boot_ms);
   s.bind(row.pid).bind(static_cast<int64_t>(row.pid_start)).bind(static_cast<int64_t>(row.ram_address));
-  return s.bind(static_cast<int64_t>(row.ram_bytes)).run();
+  return s.bind(static_cast<int64_t>(row.ram_bytes)).bind(std::string_view(row.base_image)).run();
 }
 
 Status Registry::insert_overlay(const std::string& id, OverlayState state) {
@@ -213,6 +227,9 @@ Status Registry::begin_fork(const ForkIntent& intent) {
   for (size_t i = 0; i < intent.children.size(); i++) {
     const std::string& id = intent.children[i].info.id;
     TRY(insert_machine(intent.children[i]));
+    TRY_ASSIGN(SqlStatement b, db_.prepare("UPDATE machines SET base_image=(SELECT base_image FROM machines WHERE id=?1)"
+                                           " WHERE id=?2"));
+    TRY(b.bind(std::string_view(intent.parent)).bind(std::string_view(id)).run());
     TRY(insert_overlay(intent.child_overlays[i], OverlayState::kWritable));
     for (const std::string& o : base) TRY(append_chain(id, o));
     TRY(append_chain(id, intent.child_overlays[i]));
@@ -221,6 +238,13 @@ Status Registry::begin_fork(const ForkIntent& intent) {
     TRY(c.bind(std::string_view(id)).bind(std::string_view(intent.child_overlays[i])).run());
   }
   return t.commit();
+}
+
+Result<std::string> Registry::base_image(const std::string& machine_id) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT base_image FROM machines WHERE id=?"));
+  TRY_ASSIGN(const bool row, s.bind(std::string_view(machine_id)).step());
+  return row ? s.text_at(0) : std::string();
 }
 
 Status Registry::settle_fork(const std::string& operation_id, bool swapped) {

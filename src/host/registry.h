@@ -27,8 +27,10 @@ struct MachineRow {
   SandboxInfo info;  // of zygotes and builders only id, template, state, size
   MachineRole role = MachineRole::kSandbox;
   std::string template_digest;  // of its template.json: a zygote of a replaced template is not adopted
-  int64_t pid = 0;              // 0: not started
-  uint64_t pid_start = 0;       // field 22 of /proc/PID/stat: with pid, names one process of this boot
+  // The template disk that it reads over a chunk socket; empty: it has a descriptor of a raw file (from an earlier version).
+  std::string base_image;
+  int64_t pid = 0;         // 0: not started
+  uint64_t pid_start = 0;  // field 22 of /proc/PID/stat: with pid, names one process of this boot
   uint64_t ram_address = 0;
   uint64_t ram_bytes = 0;
 };
@@ -55,7 +57,7 @@ struct PendingFork {
 
 class Registry {
  public:
-  static constexpr int kSchemaVersion = 1;
+  static constexpr int kSchemaVersion = 2;
 
   // Errors: kCorrupt, kUnsupported (written by a newer version), kPermission, kNoSpace.
   static Result<std::unique_ptr<Registry>> open(const std::string& path);
@@ -65,7 +67,8 @@ class Registry {
 
   // A machine and its chain: `frozen` (oldest first, already known) and, if not empty, its new writable overlay.
   Status add_machine(const MachineRow& row, const std::vector<std::string>& frozen, const std::string& writable);
-  // The intent to fork: the operation, the parent's next overlay, all children `creating`, each on the parent's present chain.
+  // The intent to fork: the operation, the parent's next overlay, all children `creating`, each on the parent's present chain
+  // and base.
   Status begin_fork(const ForkIntent& intent);
   // The monitor answered: when `swapped`, the parent's overlay became frozen and parent_next its writable one, and the children
   // stand on the frozen one too; else parent_next is doomed. Ends the operation. Applying it twice changes nothing.
@@ -90,6 +93,8 @@ class Registry {
   Status delete_overlay(const std::string& id);
 
   Result<std::vector<MachineRow>> machines();
+  // Empty: none, or there is no such machine.
+  Result<std::string> base_image(const std::string& machine_id);
   Result<std::vector<OverlayRow>> overlays();
   Result<std::vector<std::string>> chain(const std::string& machine_id);  // oldest first
   Result<std::vector<OverlayRow>> chain_rows(const std::string& machine_id);
@@ -102,6 +107,7 @@ class Registry {
  private:
   explicit Registry(SqlDatabase db) : db_(std::move(db)) {}
   Status create_schema();
+  Status upgrade_from_1();
   Status insert_machine(const MachineRow& row);
   Status insert_overlay(const std::string& id, OverlayState state);
   Status append_chain(const std::string& machine_id, const std::string& overlay_id);

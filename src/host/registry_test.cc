@@ -155,6 +155,29 @@ TEST_F(RegistryTest, ChildrenBecomeRunningTogether) {
   for (const MachineRow& r : rows) EXPECT_EQ(r.info.state, SandboxState::kRunning);
 }
 
+TEST_F(RegistryTest, ChildrenStandOnTheBaseOfTheirParent) {
+  MachineRow a = row("a");
+  a.base_image = "disk";
+  ASSERT_TRUE(registry_->add_machine(a, {}, "a-own"));
+  ASSERT_TRUE(registry_->begin_fork(intent()));
+  EXPECT_EQ(*registry_->base_image("b"), "disk");
+  EXPECT_EQ(*registry_->base_image("nobody"), "");
+}
+
+TEST_F(RegistryTest, MachinesOfTheFirstVersionHaveNoBaseImage) {
+  ASSERT_TRUE(registry_->add_machine(row("a"), {}, "a-own"));
+  registry_.reset();
+  {
+    SqlDatabase db = SqlDatabase::open(dir_ + "/ramet.db").value();
+    ASSERT_TRUE(db.exec("ALTER TABLE machines DROP COLUMN base_image"));
+    ASSERT_TRUE(db.exec("UPDATE meta SET value='1' WHERE key='schema'"));
+  }
+  reopen();
+  ASSERT_EQ(registry_->machines()->size(), 1u);
+  EXPECT_EQ(*registry_->base_image("a"), "");
+  reopen();
+}
+
 TEST_F(RegistryTest, NoticesAnotherBoot) {
   EXPECT_FALSE(*registry_->note_boot("one"));
   EXPECT_FALSE(*registry_->note_boot("one"));

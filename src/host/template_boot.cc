@@ -36,6 +36,7 @@ MachineRow machine_row(const std::string& id, MachineRole role, const Template& 
   row.info.vcpus = vcpus;
   row.info.memory_mib = memory_mib;
   row.info.disk_bytes = t.info.disk_bytes;
+  row.base_image = disk_image_id(t.info).name;
   return row;
 }
 
@@ -89,6 +90,7 @@ Result<std::shared_ptr<Machine>> start_builder(const Context& c, const std::stri
                                                const Template& t, const TemplateFiles& files, uint32_t vcpus,
                                                uint64_t memory_mib, Deadline deadline) {
   TRY_ASSIGN(const UniqueFd kvm, open_kvm(c));
+  TRY_ASSIGN(const UniqueFd base, c.images.server().attach(files.disk));
   TRY_ASSIGN(const MachineFiles own, c.resources.prepare(id, id, 0, overlay));
   crash_point("boot.files");
   FdsToSend fds;
@@ -105,7 +107,7 @@ Result<std::shared_ptr<Machine>> start_builder(const Context& c, const std::stri
   b.mutable_boot()->set_memory_bytes(memory_mib << 20);
   vmm::DiskSetup& disk = *b.add_disks();
   disk.set_id("vda");
-  disk.set_base_fd(fds.add(files.disk.get()));
+  disk.set_chunk_fd(fds.add(base.get()));
   disk.set_size_bytes(t.info.disk_bytes);
   add_overlay(*disk.mutable_writable(), fds, *own.overlay);
   TRY_ASSIGN(std::shared_ptr<Machine> machine, start_monitor(c, id, b, fds, deadline));
@@ -213,6 +215,7 @@ Result<std::shared_ptr<Machine>> start_zygote(const Context& c, const MachineIma
   const auto start = [&]() -> Result<std::shared_ptr<Machine>> {
     const Deadline deadline = deadline_after(c.options.child_deadline);
     TRY_ASSIGN(const UniqueFd kvm, open_kvm(c));
+    TRY_ASSIGN(const UniqueFd base, c.images.server().attach(image.disk));
     TRY_ASSIGN(const MachineFiles own, c.resources.prepare(id, id, 0, {}));
     FdsToSend fds;
     vmm::Bootstrap b;
@@ -226,7 +229,7 @@ Result<std::shared_ptr<Machine>> start_zygote(const Context& c, const MachineIma
     b.mutable_image()->set_memory_odd_fd(fds.add(image.memory_odd.get()));
     vmm::DiskSetup& disk = *b.add_disks();
     disk.set_id("vda");
-    disk.set_base_fd(fds.add(image.disk.get()));
+    disk.set_chunk_fd(fds.add(base.get()));
     disk.set_size_bytes(image.source.info.disk_bytes);
     OverlayReadFiles frozen;
     if (!image.overlay.empty()) {

@@ -20,7 +20,7 @@ struct MachineImage {
   uint32_t vcpus = 0;
   uint64_t memory_mib = 0;
   UniqueFd vmstate, memory_even, memory_odd;  // read-only, sealed
-  UniqueFd disk;                              // the template's, whatever happens to its name
+  std::shared_ptr<OpenImage> disk;            // the template's, whatever happens to its name
   std::string overlay;                        // what the boot wrote to the disk; empty: nothing
   std::string builder;                        // row that holds `overlay` until a zygote's does
   uint64_t stored_bytes = 0;

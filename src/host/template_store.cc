@@ -15,6 +15,7 @@
 #include "base/all_zero.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "host/crash_point.h"
 #include "host/ids.h"
 
 namespace ramet::host {
@@ -133,6 +134,16 @@ Status check_elf(const std::string& path) {
   return {};
 }
 
+// Errors: kCorrupt (missing, or of another size).
+Result<UniqueFd> open_whole(const std::string& path, const TemplateFile& f) {
+  Result<UniqueFd> fd = open_file(path, O_RDONLY | O_NOFOLLOW);
+  if (!fd) return fail(ErrorKind::kCorrupt, fd.error().message());
+  TRY_ASSIGN(const uint64_t size, file_size(fd->get()));
+  if (size == f.bytes) return fd;
+  return fail(ErrorKind::kCorrupt,
+              f.name + " has " + std::to_string(size) + " bytes, template.json says " + std::to_string(f.bytes));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TemplateFileWriter>> TemplateStore::upload_file(const std::string& name, const std::string& file) {
@@ -154,33 +165,15 @@ Result<Template> TemplateStore::commit(const std::string& name, std::string_view
   if (info.name != name)
     return fail(ErrorKind::kInvalid, "template.json names '" + info.name + "', the request '" + name + "'");
   const std::string dir = upload_dir(name), target = paths_.template_dir(name);
-  struct stat st;
-  for (const TemplateFile& f : info.files) {
-    const std::string path = dir + "/" + f.name;
-    if (::stat(path.c_str(), &st) < 0) {
-      // A file of the present template with the same digest need not travel again.
-      const Result<Template> old = get(name);
-      const bool same = old && std::any_of(old->info.files.begin(), old->info.files.end(), [&](const TemplateFile& o) {
-                          return o.name == f.name && o.sha256 == f.sha256 && o.bytes == f.bytes;
-                        });
-      if (!same) return fail(ErrorKind::kConflict, "file '" + f.name + "' of template '" + name + "' was not uploaded");
-      TRY(make_directories(dir, 0700));
-      if (::link((target + "/" + f.name).c_str(), path.c_str()) < 0) return fail_errno("take over " + f.name);
-      TRY(replace_file(path + ".sha256", f.sha256));
-      continue;
-    }
-    if (static_cast<uint64_t>(st.st_size) != f.bytes)
-      return fail(ErrorKind::kCorrupt, "'" + f.name + "' has " + std::to_string(st.st_size) + " bytes, template.json says " +
-                                           std::to_string(f.bytes));
-    const Result<std::string> hash = read_file(path + ".sha256", 64);  // made while it was written
-    TRY_ASSIGN(const std::string digest, hash ? hash : hash_file(path));
-    if (digest != f.sha256)
-      return fail(ErrorKind::kCorrupt, "'" + f.name + "' has SHA-256 " + digest + ", template.json says " + f.sha256);
-  }
+  for (const TemplateFile& f : info.files) TRY(check_uploaded(f, name));
   TRY(check_elf(dir + "/vmlinux"));
+  // Held until the template is there: then it is known to be needed.
+  TRY_ASSIGN(const std::shared_ptr<OpenImage> disk, disk_in_store(info, dir));
+  crash_point("template.imported");
   TRY(replace_file(dir + "/template.json", template_json));
   for (const char* f : kFileNames) ::unlink((dir + "/" + f + ".sha256").c_str());
   TRY(sync_directory(dir));
+  struct stat st;
   if (::stat(target.c_str(), &st) == 0) {
     if (::renameat2(AT_FDCWD, dir.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) < 0)
       return fail_errno("replace template " + name);
@@ -190,7 +183,53 @@ Result<Template> TemplateStore::commit(const std::string& name, std::string_view
     return fail_errno("publish template " + name);
   }
   TRY(sync_directory(paths_.templates()));
+  crash_point("template.published");
   return get(name);
+}
+
+Status TemplateStore::check_uploaded(const TemplateFile& f, const std::string& name) {
+  const std::string path = upload_dir(name) + "/" + f.name;
+  struct stat st;
+  if (::stat(path.c_str(), &st) < 0) return take_over(f, name);
+  if (static_cast<uint64_t>(st.st_size) != f.bytes)
+    return fail(ErrorKind::kCorrupt,
+                "'" + f.name + "' has " + std::to_string(st.st_size) + " bytes, template.json says " + std::to_string(f.bytes));
+  const Result<std::string> hash = read_file(path + ".sha256", 64);  // made while it was written
+  TRY_ASSIGN(const std::string digest, hash ? hash : hash_file(path));
+  if (digest == f.sha256) return {};
+  return fail(ErrorKind::kCorrupt, "'" + f.name + "' has SHA-256 " + digest + ", template.json says " + f.sha256);
+}
+
+// What the host has already need not travel again: any template's disk, and files of the present template.
+Status TemplateStore::take_over(const TemplateFile& f, const std::string& name) {
+  const std::string dir = upload_dir(name);
+  TRY(make_directories(dir, 0700));
+  if (f.name == "disk.img")
+    if (const Result<std::shared_ptr<OpenImage>> there = images_.use({ImageSpace::kTemplate, f.sha256}))
+      if ((*there)->blocks() == f.bytes / kBlock) return {};
+  const Result<Template> old = get(name);
+  const bool same = old && std::any_of(old->info.files.begin(), old->info.files.end(), [&](const TemplateFile& o) {
+                      return o.name == f.name && o.sha256 == f.sha256 && o.bytes == f.bytes;
+                    });
+  if (!same) return fail(ErrorKind::kConflict, "file '" + f.name + "' of template '" + name + "' was not uploaded");
+  if (::link((paths_.template_dir(name) + "/" + f.name).c_str(), (dir + "/" + f.name).c_str()) < 0)
+    return fail_errno("take over " + f.name);
+  return replace_file(dir + "/" + f.name + ".sha256", f.sha256);
+}
+
+Result<std::shared_ptr<OpenImage>> TemplateStore::disk_in_store(const TemplateInfo& t, const std::string& dir) {
+  const TemplateFile& f = t.files[2];
+  const std::string path = dir + "/" + f.name;
+  Result<std::shared_ptr<OpenImage>> image = images_.use(disk_image_id(t));
+  if (!image && image.error().kind() != ErrorKind::kNotFound) return image;
+  if (!image) {
+    TRY_ASSIGN(const UniqueFd raw, open_whole(path, f));
+    image = images_.import_raw(disk_image_id(t), raw.get(), nullptr);
+    if (!image) return image;
+    images_.warm(**image, raw.get());  // it is about to be booted
+  }
+  if (::unlink(path.c_str()) < 0 && errno != ENOENT) return fail_errno("remove " + path);
+  return image;
 }
 
 Status TemplateStore::remove(const std::string& name) {
@@ -240,19 +279,17 @@ std::vector<Template> TemplateStore::list() const {
   return out;
 }
 
-Result<TemplateFiles> TemplateStore::open_files(const Template& t) const {
+Result<TemplateFiles> TemplateStore::open_files(const Template& t) {
+  const std::string dir = paths_.template_dir(t.info.name), what = "template '" + t.info.name + "'";
   TemplateFiles out;
-  UniqueFd* const slots[] = {&out.kernel, &out.initrd, &out.disk};
-  for (size_t i = 0; i < 3; i++) {
-    const TemplateFile& f = t.info.files[i];
-    Result<UniqueFd> fd = open_file(paths_.template_dir(t.info.name) + "/" + f.name, O_RDONLY | O_NOFOLLOW);
-    if (!fd) return fail(ErrorKind::kCorrupt, "template '" + t.info.name + "': " + fd.error().message());
-    TRY_ASSIGN(const uint64_t size, file_size(fd->get()));
-    if (size != f.bytes)
-      return fail(ErrorKind::kCorrupt, "template '" + t.info.name + "': " + f.name + " has " + std::to_string(size) +
-                                           " bytes, template.json says " + std::to_string(f.bytes));
-    *slots[i] = std::move(*fd);
-  }
+  const auto open = [&]() -> Status {
+    TRY_ASSIGN(out.kernel, open_whole(dir + "/vmlinux", t.info.files[0]));
+    TRY_ASSIGN(out.initrd, open_whole(dir + "/initrd", t.info.files[1]));
+    const std::lock_guard lock(commit_mutex_);
+    TRY_ASSIGN(out.disk, disk_in_store(t.info, dir));
+    return {};
+  };
+  if (Status opened = open(); !opened) return tl::unexpected<Error>(std::move(opened).error().with_context(what));
   return out;
 }
 

@@ -1,10 +1,13 @@
 // host/template_store.h - templates on disk: uploads, their check, atomic replacement, opening for a boot.
 //
-//   templates/NAME/{template.json, vmlinux, initrd, disk.img}     a template: immutable, replaced as a whole
-//   templates/.upload-NAME/                                       files on their way in; nobody boots them
+//   templates/NAME/{template.json, vmlinux, initrd}     a template: immutable, replaced as a whole
+//   templates/.upload-NAME/                             files on their way in, disk.img among them; nobody boots them
 //
-// A commit verifies size and SHA-256 of every file, syncs, and exchanges the directories: at any time there is the old template
-// or the new one. Machines that run hold the old files open. Not here: booting (template_runtime.h). Thread: any.
+// The disk becomes an image in the store, named by its SHA-256; templates with the same disk share it. A disk.img that an
+// earlier version left beside the kernel is brought in when it is first used.
+// A commit verifies size and SHA-256 of every file, brings the disk into the store, syncs, and exchanges the directories: at
+// any time there is the old template or the new one. Machines that run use the old disk. Not here: booting
+// (template_runtime.h), when an image that nobody needs goes (host_impl.h). Thread: any.
 #pragma once
 
 #include <memory>
@@ -14,6 +17,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "host/images/image_store.h"
 #include "host/paths.h"
 #include "host/streams.h"
 #include "host/types.h"
@@ -25,15 +29,19 @@ struct Template {
   std::string digest;  // SHA-256 of template.json
 };
 struct TemplateFiles {
-  UniqueFd kernel, initrd, disk;  // read-only
+  UniqueFd kernel, initrd;  // read-only
+  std::shared_ptr<OpenImage> disk;
 };
+// What its disk is called in the store.
+inline ImageId disk_image_id(const TemplateInfo& t) { return {ImageSpace::kTemplate, t.files[2].sha256}; }
 
 // Errors: kInvalid with the field that is wrong.
 Result<TemplateInfo> parse_template_json(std::string_view text);
 
 class TemplateStore {
  public:
-  TemplateStore(const Paths& paths, uint64_t disk_reserve_bytes) : paths_(paths), disk_reserve_bytes_(disk_reserve_bytes) {}
+  TemplateStore(const Paths& paths, ImageStore& images, uint64_t disk_reserve_bytes)
+      : paths_(paths), images_(images), disk_reserve_bytes_(disk_reserve_bytes) {}
 
   Result<std::unique_ptr<TemplateFileWriter>> upload_file(const std::string& name, const std::string& file);
   Result<Template> commit(const std::string& name, std::string_view template_json);
@@ -41,15 +49,20 @@ class TemplateStore {
   // Errors: kNotFound, kCorrupt.
   Result<Template> get(const std::string& name) const;
   std::vector<Template> list() const;
-  // Errors: kCorrupt when a file is missing or has another size than template.json says.
-  Result<TemplateFiles> open_files(const Template& t) const;
+  // Errors: kCorrupt when a file is missing or has another size than template.json says; those of ImageStore::import_raw.
+  Result<TemplateFiles> open_files(const Template& t);
   // Uploads and replaced templates left behind by an earlier daemon.
   void sweep() const;
 
  private:
   std::string upload_dir(const std::string& name) const { return paths_.templates() + "/.upload-" + name; }
+  Status check_uploaded(const TemplateFile& file, const std::string& name);
+  Status take_over(const TemplateFile& file, const std::string& name);
+  // The disk in the store; a raw file of it in `dir` is brought in, and goes. Requires: commit_mutex_ held.
+  Result<std::shared_ptr<OpenImage>> disk_in_store(const TemplateInfo& t, const std::string& dir);
 
   const Paths& paths_;
+  ImageStore& images_;
   const uint64_t disk_reserve_bytes_;
   std::mutex commit_mutex_;  // one commit or removal at a time
 };

@@ -16,7 +16,11 @@ class TemplateStoreTest : public ::testing::Test {
     char path[] = "/tmp/ramet-templates-XXXXXX";
     paths_.state_dir = ::mkdtemp(path);
     ASSERT_TRUE(make_directories(paths_.templates()));
-    store_ = std::make_unique<TemplateStore>(paths_, 0);
+    ImageStoreOptions images;
+    images.directory = paths_.store();
+    images.cache_bytes = 64u << 20;
+    images_ = ImageStore::open(images).value();
+    store_ = std::make_unique<TemplateStore>(paths_, *images_, 0);
   }
   void TearDown() override {
     std::error_code ec;
@@ -44,7 +48,19 @@ class TemplateStoreTest : public ::testing::Test {
            extra + "\"files\":{" + files + "}}";
   }
 
+  // Of the image that the template's disk became.
+  std::string disk_of(const Template& t) {
+    const std::shared_ptr<OpenImage> image = images_->use(disk_image_id(t.info)).value();
+    const UniqueFd file = make_memfd("disk", 0).value();
+    EXPECT_TRUE(images_->export_raw(*image, file.get()));
+    std::string out(file_size(file.get()).value(), '\0');
+    EXPECT_TRUE(pread_exact(file.get(), std::as_writable_bytes(std::span(out)), 0));
+    return out;
+  }
+  std::string raw_disk() const { return paths_.template_dir("t") + "/disk.img"; }
+
   Paths paths_;
+  std::unique_ptr<ImageStore> images_;
   std::unique_ptr<TemplateStore> store_;
   std::string disk_ = std::string(4096, 'd') + std::string(57344, '\0') + std::string(4096, 'e');
   std::vector<TemplateFile> files_;
@@ -56,10 +72,8 @@ TEST_F(TemplateStoreTest, PublishesWhatWasUploaded) {
   ASSERT_TRUE(t) << t.error().to_string();
   EXPECT_EQ(t->info.vcpus, 2u);
   EXPECT_EQ(t->info.disk_bytes, 65536u);
-  EXPECT_EQ(*read_file(paths_.template_dir("t") + "/disk.img"), disk_);
-  struct stat st;
-  ASSERT_EQ(::stat((paths_.template_dir("t") + "/disk.img").c_str(), &st), 0);
-  EXPECT_LE(st.st_blocks, 16) << "zero blocks are holes";
+  EXPECT_EQ(disk_of(*t), disk_);
+  EXPECT_FALSE(std::filesystem::exists(raw_disk())) << "the disk is in the store, and nowhere else";
   EXPECT_TRUE(store_->open_files(*t));
   EXPECT_EQ(store_->list().size(), 1u);
 }
@@ -104,11 +118,59 @@ TEST_F(TemplateStoreTest, RefusesACompressedKernel) {
 TEST_F(TemplateStoreTest, NoticesAFileThatWasCutLater) {
   put_all();
   const Result<Template> t = store_->commit("t", json());
-  std::filesystem::resize_file(paths_.template_dir("t") + "/disk.img", 4096);
+  std::filesystem::resize_file(paths_.template_dir("t") + "/initrd", 3);
   const Result<TemplateFiles> files = store_->open_files(*t);
   ASSERT_FALSE(files);
   EXPECT_EQ(files.error().kind(), ErrorKind::kCorrupt);
-  EXPECT_NE(files.error().message().find("4096 bytes"), std::string::npos);
+  EXPECT_NE(files.error().message().find("3 bytes"), std::string::npos);
+}
+
+TEST_F(TemplateStoreTest, AnUploadIsSparseUntilTheCommit) {
+  put_all();
+  struct stat st;
+  ASSERT_EQ(::stat((paths_.templates() + "/.upload-t/disk.img").c_str(), &st), 0);
+  EXPECT_LE(st.st_blocks, 16) << "zero blocks are holes";
+}
+
+TEST_F(TemplateStoreTest, ADiskOfAnEarlierVersionIsBroughtInWhenItIsUsed) {
+  put_all();
+  const Result<Template> t = store_->commit("t", json());
+  ASSERT_TRUE(images_->remove(disk_image_id(t->info)));
+  ASSERT_TRUE(replace_file(raw_disk(), disk_));
+  const Result<TemplateFiles> files = store_->open_files(*t);
+  ASSERT_TRUE(files) << files.error().to_string();
+  EXPECT_EQ(disk_of(*t), disk_);
+  EXPECT_FALSE(std::filesystem::exists(raw_disk()));
+}
+
+TEST_F(TemplateStoreTest, ATemplateWhoseDiskIsGoneSaysSo) {
+  put_all();
+  const Result<Template> t = store_->commit("t", json());
+  ASSERT_TRUE(images_->remove(disk_image_id(t->info)));
+  const Result<TemplateFiles> files = store_->open_files(*t);
+  ASSERT_FALSE(files);
+  EXPECT_EQ(files.error().kind(), ErrorKind::kCorrupt);
+  EXPECT_NE(files.error().message().find("disk.img"), std::string::npos) << files.error().message();
+}
+
+TEST_F(TemplateStoreTest, ADiskThatTheStoreHasNeedNotTravelAgain) {
+  put_all();
+  ASSERT_TRUE(store_->commit("t", json()));
+  ASSERT_TRUE(store_->remove("t"));
+  put("vmlinux", std::string("\x7f"
+                             "ELF\x02",
+                             5) +
+                     std::string(60, 'k'));
+  put("initrd", "initrd");
+  const Result<Template> t = store_->commit("t", json());
+  ASSERT_TRUE(t) << t.error().to_string();
+  EXPECT_EQ(disk_of(*t), disk_);
+}
+
+TEST_F(TemplateStoreTest, ItsDiskIsInTheCacheForTheBoot) {
+  put_all();
+  ASSERT_TRUE(store_->commit("t", json()));
+  EXPECT_EQ(images_->cache().usage().chunks, 1u);
 }
 
 TEST_F(TemplateStoreTest, RefusesNamesThatArePaths) {

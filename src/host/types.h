@@ -209,6 +209,23 @@ struct CgroupReport {
   std::string root;
   std::vector<std::string> controllers;
 };
+struct ImageInfo {
+  std::string name;
+  uint64_t bytes = 0;         // as its reader sees it
+  uint64_t stored_bytes = 0;  // what it needs in the store
+  uint64_t unique_bytes = 0;  // of these, needed by no other image
+};
+struct StoreReport {
+  uint64_t images = 0, template_disks = 0;
+  uint64_t packs = 0, pack_bytes = 0, chunks = 0;
+  uint64_t cached_chunks = 0, cache_bytes = 0, cache_leased_bytes = 0, cache_max_bytes = 0;
+  // Since the daemon began.
+  uint64_t readers = 0;        // connections now
+  uint64_t asks = 0;           // blocks that readers asked for
+  uint64_t fetched_bytes = 0;  // as stored, of frames read for them
+  uint64_t filled_bytes = 0;   // as stored, of chunks brought into the cache
+  uint64_t failed = 0;         // asks answered with an error
+};
 struct HostReport {
   std::string version;
   std::string state_dir;
@@ -223,6 +240,7 @@ struct HostReport {
   uint32_t cpus = 0;
   uint32_t sandboxes_running = 0;
   std::string kernel;
+  StoreReport store;
   std::vector<std::string> warnings;  // what works less well here, one sentence each
 };
 struct Health {

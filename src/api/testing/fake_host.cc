@@ -156,7 +156,19 @@ class FakeUpload final : public host::TemplateFileWriter {
   std::string bytes_;
 };
 
+FakeHost::~FakeHost() {
+  images_.reset();
+  std::error_code error;
+  std::filesystem::remove_all(store_directory_, error);
+}
+
 FakeHost::FakeHost() {
+  store_directory_ = std::filesystem::temp_directory_path() / "ramet-fake-store-XXXXXX";
+  if (::mkdtemp(store_directory_.data()) == nullptr) throw std::runtime_error("no temporary directory");
+  host::Images::Options images;
+  images.store.directory = store_directory_;
+  images.store.cache_bytes = 64u << 20;
+  images_ = host::Images::open(std::move(images)).value();
   for (const char* name : {"base", "full", "slow", "stuck"}) {
     host::TemplateInfo t;
     t.name = name;

@@ -1,7 +1,7 @@
 // api/testing/fake_host.h - host::Host without machines, for tests of the layers above: sandboxes are rows in memory, commands
-// are local processes, files are local files. Names steer failures: template `full` has no room, `slow` takes 300 ms, a fork
-// with a label `fail=K` fails at child K, template `stuck` cannot be frozen. Not here: anything real; nothing outside tests
-// links it. Thread: like Host.
+// are local processes, files are local files, images are real. Names steer failures: template `full` has no room, `slow` takes
+// 300 ms, a fork with a label `fail=K` fails at child K, template `stuck` cannot be frozen. Not here: anything real; nothing
+// outside tests links it. Thread: like Host.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "host/host.h"
+#include "host/images/images.h"
 
 namespace ramet::api::testing {
 
@@ -42,6 +43,7 @@ class FakeProcess {
 class FakeHost final : public host::Host {
  public:
   FakeHost();
+  ~FakeHost() override;
 
   std::atomic<int> file_writes = 0;  // pieces that all written files came in
 
@@ -80,6 +82,8 @@ class FakeHost final : public host::Host {
   Result<host::TemplateInfo> commit_template(const std::string& name, std::string_view template_json) override;
   Status remove_template(const std::string& name) override;
 
+  host::Images& images() override { return *images_; }
+
   host::HostReport report() override;
   host::Health health() override { return {true, "0-test", ""}; }
 
@@ -104,6 +108,8 @@ class FakeHost final : public host::Host {
   std::map<std::string, Box> boxes_;  // guarded by mutex_, as all below
   std::vector<host::TemplateInfo> templates_;
   std::map<std::string, std::string> uploads_;
+  std::string store_directory_;
+  std::unique_ptr<host::Images> images_;  // the real thing
 };
 
 }  // namespace ramet::api::testing

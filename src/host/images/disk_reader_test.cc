@@ -14,6 +14,27 @@ using image::kBlockBytes;
 using image::kChunkBlocks;
 using testing::Bytes;
 
+// Packs that can be had anew: `mend` says how.
+class MendingStorage final : public chunk::PackStorage {
+ public:
+  MendingStorage(std::unique_ptr<PackStorage> packs, std::function<void()> mend) : packs_(std::move(packs)), mend_(mend) {}
+  Status write(const chunk::PackId& id, std::span<const std::byte> bytes) override { return packs_->write(id, bytes); }
+  Status read(const chunk::PackId& id, uint64_t offset, std::span<std::byte> out) const override {
+    return packs_->read(id, offset, out);
+  }
+  Result<uint64_t> size_bytes(const chunk::PackId& id) const override { return packs_->size_bytes(id); }
+  Status remove(const chunk::PackId& id) override { return packs_->remove(id); }
+  Result<std::vector<chunk::PackId>> list() const override { return packs_->list(); }
+  Status refetch(const chunk::PackId&) override {
+    mend_();
+    return {};
+  }
+
+ private:
+  const std::unique_ptr<PackStorage> packs_;
+  const std::function<void()> mend_;
+};
+
 class DiskReaderTest : public testing::ImageFixture {
  protected:
   void start(FillPolicy fill) { reader_ = std::make_unique<DiskReader>(*images_, DiskReader::Options{.fill = fill}); }
@@ -45,6 +66,12 @@ class DiskReaderTest : public testing::ImageFixture {
       b[0] ^= std::byte{1};
       ASSERT_TRUE(pwrite_all(fd.get(), b, 5000));
     }
+  }
+  void mend_by(std::function<void()> mend) {
+    behind_ = [mend](std::unique_ptr<chunk::PackStorage> packs) {
+      return std::make_unique<MendingStorage>(std::move(packs), mend);
+    };
+    reopen();
   }
   void TearDown() override { reader_.reset(); }
 
@@ -126,12 +153,10 @@ TEST_F(DiskReaderTest, DamageIsAnErrorAndNeverOtherBytes) {
 
 TEST_F(DiskReaderTest, DamageIsFetchedAnewOnce) {
   int refetched = 0;
-  refetch_ = [&](const chunk::PackId&) {
+  mend_by([&] {
     refetched++;
     damage_packs();  // the same flip again mends it
-    return Status();
-  };
-  reopen();
+  });
   const std::shared_ptr<OpenImage> image = imported("disk", raw_file(100, {1, 2, 3}));
   damage_packs();
   start({.after_misses = 0});
@@ -141,11 +166,7 @@ TEST_F(DiskReaderTest, DamageIsFetchedAnewOnce) {
 
 TEST_F(DiskReaderTest, WhatAnotherFetchDoesNotMendIsAnError) {
   int refetched = 0;
-  refetch_ = [&](const chunk::PackId&) {
-    refetched++;
-    return Status();
-  };
-  reopen();
+  mend_by([&] { refetched++; });
   const std::shared_ptr<OpenImage> image = imported("disk", raw_file(100, {1, 2, 3}));
   damage_packs();
   start({.after_misses = 0});

@@ -1,10 +1,10 @@
-// host/images/fetcher.h - frames and chunks out of the store, checked; what is damaged is fetched anew once, then an error.
-// Not here: keeping what was fetched (frame_cache.h, chunk/chunk_cache.h), which disk it is of. Thread: any.
+// host/images/fetcher.h - frames and chunks out of the store, checked; what is damaged, and cannot be had anew from a remote
+// tier, is an error of the disk. Not here: keeping what was fetched (frame_cache.h, chunk/chunk_cache.h), which disk it is of.
+// Thread: any.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "chunk/store.h"
@@ -17,30 +17,26 @@ struct ReadCounters {
   std::atomic<uint64_t> fetched_bytes{0};  // of these frames, as stored
   std::atomic<uint64_t> chunks_filled{0};
   std::atomic<uint64_t> filled_bytes{0};  // of frames fetched to fill them, as stored
-  std::atomic<uint64_t> refetched{0};     // packs that were damaged
   std::atomic<uint64_t> failed{0};        // asks answered with an error
 };
 
 class Fetcher {
  public:
-  // Brings a damaged pack again from where it is whole.   Errors: kUnavailable (there is no such place).
-  using Refetch = std::function<Status(const chunk::PackId&)>;
-  Fetcher(const chunk::Store& store, ReadCounters& counters, Refetch refetch)
-      : store_(store), counters_(counters), refetch_(std::move(refetch)) {}
+  Fetcher(chunk::Store& store, ReadCounters& counters) : store_(store), counters_(counters) {}
 
   // Errors: kNotFound (a collection moved its blocks: ask the recipe again), kIo, kUnavailable.
   Result<std::vector<std::byte>> frame(chunk::FrameId id);
+  // The same, for nobody: not counted.
+  Status check_frame(chunk::FrameId id);
   // The whole chunk, which has this digest.   Errors: kNotFound, kIo, kUnavailable.
   Result<std::vector<std::byte>> chunk(const Digest& digest);
   // Of all frames that the chunk needs.   Errors: kNotFound, kIo.
   Result<uint64_t> stored_bytes(const Digest& digest) const;
 
  private:
-  Result<std::vector<std::byte>> read(const chunk::FramePlace& place) const;
-  Result<std::vector<std::byte>> read_twice(const chunk::FramePlace& place);
-  const chunk::Store& store_;
+  Result<std::vector<std::byte>> read(const chunk::FramePlace& place);
+  chunk::Store& store_;
   ReadCounters& counters_;
-  const Refetch refetch_;
 };
 
 }  // namespace ramet::host

@@ -23,7 +23,8 @@ Result<uint64_t> allocated_bytes(int file) {
 Result<std::unique_ptr<ImageStore>> ImageStore::open(ImageStoreOptions options) {
   const std::string& directory = options.directory;
   TRY(make_directories(directory, 0700));
-  TRY_ASSIGN(std::unique_ptr<chunk::DirectoryStorage> packs, chunk::DirectoryStorage::open(directory + "/packs"));
+  TRY_ASSIGN(std::unique_ptr<chunk::PackStorage> packs, chunk::DirectoryStorage::open(directory + "/packs"));
+  if (options.behind) packs = options.behind(std::move(packs));
   TRY_ASSIGN(std::unique_ptr<chunk::Store> store, chunk::Store::open(std::move(packs), directory + "/index.db", {}));
   TRY_ASSIGN(
       std::unique_ptr<chunk::ChunkCache> cache,
@@ -42,8 +43,8 @@ Result<std::shared_ptr<OpenImage>> ImageStore::add(const ImageId& id, chunk::Bat
 
 Result<std::shared_ptr<OpenImage>> ImageStore::use(const ImageId& id) {
   const std::lock_guard lock(names_mutex_);
+  if (std::shared_ptr<OpenImage> open = find_open(id)) return open;
   TRY_ASSIGN(const image::ManifestRoot root, catalogue(id.space).get(id.name));
-  if (std::shared_ptr<OpenImage> open = find_open(id, root)) return open;
   return remember(id, root);
 }
 
@@ -86,9 +87,10 @@ Status ImageStore::keep_templates(const std::set<std::string>& wanted) {
   return {};
 }
 
-std::shared_ptr<OpenImage> ImageStore::find_open(const ImageId& id, const image::ManifestRoot& root) {
+std::shared_ptr<OpenImage> ImageStore::find_open(const ImageId& id) {
   for (const InUse& one : in_use_)
-    if (std::shared_ptr<OpenImage> open = one.image.lock(); open && one.id == id && open->root() == root) return open;
+    if (one.named && one.id == id)
+      if (std::shared_ptr<OpenImage> open = one.image.lock()) return open;
   return nullptr;
 }
 
@@ -170,7 +172,6 @@ bool ImageStore::wants_collection() {
 }
 
 Result<chunk::Store::Collected> ImageStore::collect() {
-  const std::lock_guard one_at_a_time(collection_);
   return store_->collect([this]() -> Result<chunk::Store::LiveSet> {
     TRY_ASSIGN(const std::vector<image::ManifestRoot> all, roots());
     chunk::Store::LiveSet live;

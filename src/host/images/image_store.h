@@ -36,7 +36,8 @@ struct ImageStoreOptions {
   uint64_t cache_bytes = 0;
   // Whether the disk has room for so many bytes more.   Errors: kNoSpace.
   std::function<Status(uint64_t bytes)> admit = [](uint64_t) { return Status(); };
-  Fetcher::Refetch refetch;
+  // What stands between the store and the files of its packs: a remote tier, faults in tests.
+  std::function<std::unique_ptr<chunk::PackStorage>(std::unique_ptr<chunk::PackStorage>)> behind;
   // Steps at which a test may kill the daemon.
   std::function<void(std::string_view step)> reached = [](std::string_view) {};
 };
@@ -89,7 +90,7 @@ class ImageStore {
       : options_(std::move(options)),
         store_(std::move(store)),
         cache_(std::move(cache)),
-        fetcher_(*store_, counters_, options_.refetch),
+        fetcher_(*store_, counters_),
         images_(std::move(images)),
         templates_(std::move(templates)) {}
   commit::Catalogue& catalogue(ImageSpace space) { return space == ImageSpace::kUser ? images_ : templates_; }
@@ -102,7 +103,7 @@ class ImageStore {
     bool named = true;
   };
   // With names_mutex_ held:
-  std::shared_ptr<OpenImage> find_open(const ImageId& id, const image::ManifestRoot& root);
+  std::shared_ptr<OpenImage> find_open(const ImageId& id);
   std::shared_ptr<OpenImage> remember(const ImageId& id, const image::ManifestRoot& root);
   Status forget(const ImageId& id);
   void drop_unused();
@@ -117,7 +118,6 @@ class ImageStore {
   commit::Catalogue images_, templates_;  // guarded by names_mutex_
   std::list<InUse> in_use_;               // guarded by names_mutex_
   bool wants_collection_ = true;          // guarded by names_mutex_; what a crash left is found by the first one
-  std::mutex collection_;                 // one at a time
 };
 
 // Digests of all chunks, pages among them, that an image needs.   Errors: those of the store.

@@ -10,22 +10,10 @@
 #include "host/images/chunk_server.h"
 #include "host/images/image_diff.h"
 #include "host/images/image_transfer.h"
+#include "host/images/scrubber.h"
+#include "host/types.h"
 
 namespace ramet::host {
-
-struct ImageInfo {
-  std::string name;
-  uint64_t bytes = 0;         // as its reader sees it
-  uint64_t stored_bytes = 0;  // what it needs in the store
-  uint64_t unique_bytes = 0;  // of these, needed by no other image
-};
-
-struct ImagesReport {
-  uint64_t images = 0, template_disks = 0;
-  uint64_t packs = 0, pack_bytes = 0, chunks = 0;
-  uint64_t cached_chunks = 0, cache_bytes = 0, cache_leased_bytes = 0, cache_max_bytes = 0;
-  uint64_t readers = 0, asks = 0, fetched_bytes = 0, filled_bytes = 0, failed = 0;
-};
 
 class Images {
  public:
@@ -37,6 +25,10 @@ class Images {
   // Errors: those of ImageStore::open, by errno.
   static Result<std::unique_ptr<Images>> open(Options options);
 
+  // For readers: an image of a user by its name, the disk of a template as template:SHA256.
+  // Errors: kInvalid (name), kNotFound, those of the store.
+  Result<std::shared_ptr<OpenImage>> find(const std::string& name) { return find_in(*store_, name); }
+
   // By name.   Errors: those of the store.
   Result<std::vector<ImageInfo>> list();
   // Errors: kInvalid (name), kNotFound, those of the store.
@@ -47,20 +39,26 @@ class Images {
   // Whoever reads it goes on.   Errors: kInvalid (name), kNotFound, kIo.
   Status remove(const std::string& name) { return store_->remove({ImageSpace::kUser, name}); }
 
-  Result<ImagesReport> report();
+  Result<StoreReport> report() const;
+
+  // Some of the packs, a different part each time; what is damaged is logged, and fetched anew where it can be. Slow.
+  void scrub() { scrubber_.next_pack(); }
 
   ImageStore& store() { return *store_; }
   ChunkServer& server() { return *server_; }
 
  private:
   Images(std::unique_ptr<ImageStore> store, std::unique_ptr<DiskReader> reader, std::unique_ptr<ChunkServer> server)
-      : store_(std::move(store)), reader_(std::move(reader)), server_(std::move(server)) {}
+      : store_(std::move(store)), reader_(std::move(reader)), server_(std::move(server)), scrubber_(*store_) {}
+  static Result<std::shared_ptr<OpenImage>> find_in(ImageStore& store, const std::string& name);
   Result<std::vector<std::shared_ptr<OpenImage>>> all();
+  Result<std::vector<ImageInfo>> measured(const std::function<bool(const OpenImage&)>& wanted);
 
   // Each is used by the next.
   const std::unique_ptr<ImageStore> store_;
   const std::unique_ptr<DiskReader> reader_;
   const std::unique_ptr<ChunkServer> server_;
+  Scrubber scrubber_;
 };
 
 }  // namespace ramet::host

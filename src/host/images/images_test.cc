@@ -88,6 +88,15 @@ TEST_F(ImagesTest, ANameIsTakenOnceAndAnEmptyFileIsNoImage) {
   EXPECT_EQ(upload("child", block_bytes(1), "unknown").error().kind(), ErrorKind::kNotFound);
 }
 
+TEST_F(ImagesTest, TheDiskOfATemplateIsReadByItsDigestAndChangedByNobody) {
+  const UniqueFd raw = raw_file(100, {1});
+  ASSERT_TRUE(own_->store().import_raw({ImageSpace::kTemplate, "abc"}, raw.get(), nullptr));
+  EXPECT_EQ(download("template:abc"), content(raw));
+  EXPECT_EQ(own_->remove("template:abc").error().kind(), ErrorKind::kInvalid);
+  EXPECT_EQ(own_->upload("template:new").error().kind(), ErrorKind::kInvalid);
+  EXPECT_TRUE(own_->list()->empty());
+}
+
 TEST_F(ImagesTest, ADiffNamesTheBlocks) {
   Bytes bytes = content(raw_file(5000, {0, 1, 2, 4999}));
   ASSERT_TRUE(upload("a", bytes));
@@ -120,9 +129,23 @@ TEST_F(ImagesTest, AVersionOfAnImageCostsItsChanges) {
   EXPECT_LT(own_->get("a")->unique_bytes, alone / 2);
 }
 
+TEST_F(ImagesTest, AScrubLooksAtAllPacksInTurnAndFindsDamage) {
+  ASSERT_TRUE(upload("a", block_bytes(1)));
+  ASSERT_TRUE(upload("b", block_bytes(2)));
+  Scrubber scrubber(own_->store());
+  EXPECT_EQ(scrubber.next_pack() + scrubber.next_pack() + scrubber.next_pack(), 0u);
+  for (const auto& file : std::filesystem::directory_iterator(directory_.path + "/store/packs")) {
+    if (file.path().extension() != ".pack") continue;
+    const UniqueFd fd = open_file(file.path(), O_RDWR).value();
+    ASSERT_TRUE(pwrite_all(fd.get(), Bytes(100, std::byte{1}), 4100));
+  }
+  EXPECT_GE(scrubber.next_pack(), 1u);
+  EXPECT_GE(scrubber.next_pack(), 1u);
+}
+
 TEST_F(ImagesTest, TheReportCounts) {
   ASSERT_TRUE(upload("a", block_bytes(1)));
-  const ImagesReport report = own_->report().value();
+  const StoreReport report = own_->report().value();
   EXPECT_EQ(report.images, 1u);
   EXPECT_EQ(report.template_disks, 0u);
   EXPECT_EQ(report.chunks, 2u);

@@ -1,15 +1,26 @@
-// Makes a sandbox, forks it twice, removes things, in one Host; a test sets RAMET_CRASH_AT so that it dies somewhere on the
-// way. Usage: host_crash_driver ROOT. Ends with 0 when it was not killed.
+// Imports an image, makes a template and a sandbox, forks it twice, removes things, in one Host and a second one that adopts
+// what runs; a test sets RAMET_CRASH_AT so that it dies
+// somewhere on the way. Usage: host_crash_driver ROOT. Ends with 0 when it was not killed.
 #include <cstdio>
 
 #include "base/log.h"
+#include "host/images/images.h"
 #include "host/testing/host_fixture.h"
 
 namespace ramet::host::testing {
 namespace {
 
+Status import_image(Host& host) {
+  TRY_ASSIGN(const std::unique_ptr<ImageUpload> upload, host.images().upload("image"));
+  TRY(upload->write(as_bytes("something")));
+  TRY(upload->finish({}));
+  return {};
+}
+
 Status drive(const std::string& root) {
-  TRY_ASSIGN(const std::unique_ptr<Host> host, Host::open(tiny_options(root)));
+  TRY_ASSIGN(std::unique_ptr<Host> host, Host::open(tiny_options(root)));
+  TRY(import_image(*host));
+  TRY(upload_tiny(*host, "other", "counter"));
   CreateOptions create;
   create.template_name = "tiny";
   TRY_ASSIGN(const SandboxInfo first, host->create(create));
@@ -17,6 +28,8 @@ Status drive(const std::string& root) {
   fork.count = 2;
   fork.strictness = ForkStrictness::kLoose;
   TRY_ASSIGN(const ForkResult forked, host->fork(first.id, fork));
+  host.reset();
+  TRY_ASSIGN(host, Host::open(tiny_options(root)));
   TRY(host->remove(forked.children[0].id));
   TRY(host->remove(first.id));
   return host->remove(forked.children[1].id);

@@ -47,7 +47,9 @@ inline std::string sha256_hex(std::string_view bytes) {
 // Uploads the tiny guest `guest` as template `name`.
 inline Status upload_tiny(Host& host, const std::string& name, const std::string& guest) {
   TRY_ASSIGN(const std::string kernel, ramet::read_file(std::string(RAMET_GUESTS_DIR) + "/" + guest));
-  const std::string disk(1 << 20, '\0'), initrd = "none";
+  std::string disk(1 << 20, '\0');
+  disk.replace(4096, name.size(), name);  // no two templates have the same disk; block 0 is the guest's own
+  const std::string initrd = "none";
   std::string files;
   for (const auto& [file, bytes] :
        {std::pair<std::string, const std::string&>{"vmlinux", kernel}, {"initrd", initrd}, {"disk.img", disk}}) {

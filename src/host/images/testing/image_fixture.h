@@ -26,7 +26,7 @@ class ImageFixture : public ::testing::Test {
     ImageStoreOptions options;
     options.directory = directory_.path + "/store";
     options.cache_bytes = cache_bytes;
-    options.refetch = refetch_;
+    options.behind = behind_;
     Result<std::unique_ptr<ImageStore>> opened = ImageStore::open(options);
     ASSERT_TRUE(opened) << opened.error().to_string();
     images_ = *std::move(opened);
@@ -63,7 +63,7 @@ class ImageFixture : public ::testing::Test {
 
   chunk::testing::TemporaryDirectory directory_;
   std::unique_ptr<ImageStore> images_;
-  Fetcher::Refetch refetch_;  // taken by reopen()
+  decltype(ImageStoreOptions::behind) behind_;  // taken by reopen()
   int files_ = 0;
 };
 

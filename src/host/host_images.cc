@@ -1,0 +1,58 @@
+// The store of images as part of this host: opening it, giving machines their bases, and looking after it.
+#include <set>
+
+#include "base/log.h"
+#include "host/crash_point.h"
+#include "host/host_impl.h"
+
+namespace ramet::host {
+namespace {
+constexpr Milliseconds kAttachDeadline{5000};
+}
+
+Status HostImpl::open_images() {
+  Images::Options options;
+  options.store.directory = paths_.store();
+  options.store.cache_bytes = options_.chunk_cache_mib << 20;
+  options.store.admit = [this](uint64_t bytes) { return admission_.check_disk(bytes); };
+  options.store.reached = [](std::string_view step) { crash_point(step); };
+  options.fill.after_misses = options_.fill_after_misses;
+  options.socket = paths_.chunk_socket();
+  TRY_ASSIGN(images_, Images::open(std::move(options)));
+  return {};
+}
+
+Status HostImpl::attach_base(const MachineRow& row, Machine& machine) {
+  if (row.base_image.empty()) return {};
+  TRY_ASSIGN(const UniqueFd socket, context_->chunk_socket(row.base_image));
+  FdsToSend fds;
+  vmm::Request request;
+  request.mutable_attach_base()->set_disk_id("vda");
+  request.mutable_attach_base()->set_chunk_fd(fds.add(socket.get()));
+  TRY(machine.call(std::move(request), fds, deadline_after(kAttachDeadline)));
+  crash_point("adopt.attached");
+  return {};
+}
+
+void HostImpl::tend_images() {
+  slow_->post_at(deadline_after(options_.store_interval), [this] { tend_images(); });
+  images_->scrub();
+  std::set<std::string> wanted;
+  for (const Template& t : template_store_->list()) wanted.insert(disk_image_id(t.info).name);
+  const Result<std::vector<MachineRow>> rows = registry_->machines();
+  if (!rows) return;  // without the list every disk would look unneeded
+  for (const MachineRow& r : *rows)
+    if (r.info.state == SandboxState::kCreating || r.info.state == SandboxState::kRunning) wanted.insert(r.base_image);
+  ImageStore& store = images_->store();
+  if (const Status kept = store.keep_templates(wanted); !kept) log_warn("store: " + kept.error().to_string());
+  if (!store.wants_collection()) return;
+  const Result<chunk::Store::Collected> collected = store.collect();
+  if (!collected)
+    log_warn("store: " + collected.error().to_string());
+  else if (collected->chunks_removed != 0)
+    log_info("store: " + std::to_string(collected->chunks_removed) + " chunks forgotten, " +
+             std::to_string(collected->bytes_before >> 20) + " MiB before, " + std::to_string(collected->bytes_after >> 20) +
+             " MiB after");
+}
+
+}  // namespace ramet::host

@@ -195,6 +195,7 @@ class ContractTest(unittest.TestCase):
         self.processes(box)
         self.files(box)
         self.templates()
+        self.images()
         self.call("deleteSandbox", id=box, status=204)
         self.assertEqual({r["operation"] for r in self.table["routes"]} - self.covered, set())
 
@@ -239,6 +240,35 @@ class ContractTest(unittest.TestCase):
         self.call("commitTemplate", manifest, name="mine", status=201)
         self.assertIn("mine", [t["name"] for t in self.call("listTemplates", status=200)["templates"]])
         self.call("deleteTemplate", name="mine", status=204)
+
+    def images(self):
+        disk = bytes(8192) + b"x" * 4096
+        image = self.call("importImage", raw=disk, name="a", status=201)
+        self.assertEqual(image["bytes"], len(disk))
+        self.call("importImage", raw=disk[:-1], name="b", query={"parent": "a"}, status=201)
+        self.assertEqual([i["name"] for i in self.call("listImages", status=200)["images"]], ["a", "b"])
+        self.call("getImage", name="a", status=200)
+        self.assertEqual(self.call("exportImage", name="a", status=200), disk)
+        self.assertEqual(self.call("exportImage", name="b", status=200), disk[:-1] + b"\0")
+        diff = self.call("diffImages", name="a", query={"with": "b"}, status=200)
+        self.assertEqual(diff, {"changed_bytes": 4096, "changed_chunks": 1, "ranges": [{"offset": 8192, "length": 4096}], "truncated": False})
+        for name in ("a", "b"):
+            self.call("deleteImage", name=name, status=204)
+
+    def test_errors_of_images(self):
+        self.call("importImage", raw=b"", name="empty", status=400)
+        self.call("importImage", raw=b"x", name=".hidden", status=400)
+        self.call("importImage", raw=b"x", name="child", query={"parent": "nothere"}, status=404)
+        self.call("importImage", raw=b"no zstd at all", headers={"Content-Encoding": "zstd"}, name="z", status=400)
+        for operation in ("getImage", "exportImage", "deleteImage"):
+            self.call(operation, name="nothere", status=404)
+        self.call("importImage", raw=b"x", name="one", status=201)
+        self.call("importImage", raw=b"x", name="one", status=409)
+        self.call("importImage", raw=b"x" * 5000, name="two", status=201)
+        self.call("diffImages", name="one", query={"with": "two"}, status=400)
+        self.call("diffImages", name="one", status=400)
+        for name in ("one", "two"):
+            self.call("deleteImage", name=name, status=204)
 
     def test_errors(self):
         box = self.sandbox()

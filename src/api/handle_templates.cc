@@ -1,12 +1,9 @@
-#include <array>
-
 #include <boost/json.hpp>
 
+#include "api/encoded_body.h"
 #include "api/handlers.h"
 #include "api/render.h"
 #include "api/requests.h"
-#include "api/utf8.h"
-#include "api/zstd_reader.h"
 
 namespace ramet::api {
 namespace {
@@ -17,15 +14,6 @@ Result<std::string> template_name(const Call& call) {
   std::string name(call.path["name"]);
   TRY(check_template_name(name));
   return name;
-}
-
-enum class Encoding { kIdentity, kZstd };
-Result<Encoding> body_encoding(const Exchange& exchange) {
-  const std::string value = exchange.header("Content-Encoding").value_or("identity");
-  if (value == "identity") return Encoding::kIdentity;
-  if (value == "zstd") return Encoding::kZstd;
-  return fail(ErrorKind::kInvalid,
-              "Content-Encoding `" + to_valid_utf8(value.substr(0, 40)) + "` is not possible here, use identity or zstd");
 }
 
 }  // namespace
@@ -52,21 +40,9 @@ Status delete_template(Call& call) {
 
 Status upload_template_file(Call& call) {
   TRY_ASSIGN(const std::string name, template_name(call));
-  TRY_ASSIGN(const Encoding encoding, body_encoding(call.exchange));
   TRY_ASSIGN(const std::unique_ptr<host::TemplateFileWriter> writer,
              call.host().upload_template_file(name, std::string(call.path["file"])));
-  ZstdReader zstd;
-  std::array<std::byte, 128 * 1024> piece;
-  while (true) {
-    TRY_ASSIGN(const size_t n, call.exchange.read_body(piece));
-    if (n == 0) break;
-    const std::span<const std::byte> bytes = std::span(piece).first(n);
-    if (encoding == Encoding::kIdentity)
-      TRY(writer->write(bytes));
-    else
-      TRY(zstd.decode(bytes, [&](std::span<const std::byte> plain) { return writer->write(plain); }));
-  }
-  if (encoding == Encoding::kZstd) TRY(zstd.finish());
+  TRY(read_encoded_body(call.exchange, [&](std::span<const std::byte> bytes) { return writer->write(bytes); }));
   TRY_ASSIGN(const host::TemplateFile file, writer->finish());
   return call.exchange.respond(json_response(200, {{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}}));
 }

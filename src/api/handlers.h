@@ -40,6 +40,13 @@ Status list_templates(Call& call);
 Status commit_template(Call& call);
 Status delete_template(Call& call);
 Status upload_template_file(Call& call);
+// handle_images.cc
+Status list_images(Call& call);
+Status get_image(Call& call);
+Status import_image(Call& call);
+Status export_image(Call& call);
+Status diff_images(Call& call);
+Status delete_image(Call& call);
 // handle_host.cc
 Status get_health(Call& call);
 Status get_host(Call& call);

@@ -217,6 +217,38 @@ json::object to_json(const host::TemplateInfo& t) {
   return o;
 }
 
+json::object to_json(const host::ImageInfo& image) {
+  return {
+      {"name", image.name}, {"bytes", image.bytes}, {"stored_bytes", image.stored_bytes}, {"unique_bytes", image.unique_bytes}};
+}
+
+json::object to_json(const host::ImageDiff& diff) {
+  json::array ranges;
+  for (const image::BlockRange& r : diff.ranges)
+    ranges.push_back(json::object{{"offset", r.first * image::kBlockBytes}, {"length", r.count * image::kBlockBytes}});
+  return {{"changed_bytes", diff.changed_blocks * image::kBlockBytes},
+          {"changed_chunks", diff.changed_chunks},
+          {"ranges", std::move(ranges)},
+          {"truncated", diff.truncated}};
+}
+
+json::object to_json(const host::StoreReport& s) {
+  return {{"images", s.images},
+          {"template_disks", s.template_disks},
+          {"packs", s.packs},
+          {"pack_bytes", s.pack_bytes},
+          {"chunks", s.chunks},
+          {"cache", json::object{{"chunks", s.cached_chunks},
+                                 {"bytes", s.cache_bytes},
+                                 {"leased_bytes", s.cache_leased_bytes},
+                                 {"max_bytes", s.cache_max_bytes}}},
+          {"reads", json::object{{"readers", s.readers},
+                                 {"asks", s.asks},
+                                 {"fetched_bytes", s.fetched_bytes},
+                                 {"filled_bytes", s.filled_bytes},
+                                 {"failed", s.failed}}}};
+}
+
 json::object to_json(const host::HostReport& r) {
   json::array controllers, warnings;
   for (const std::string& c : r.cgroup.controllers) controllers.push_back(json::value(c));
@@ -234,6 +266,7 @@ json::object to_json(const host::HostReport& r) {
                              {"available_bytes", r.memory_available_bytes},
                              {"reserved_bytes", r.memory_reserved_bytes}};
   o["disk"] = json::object{{"free_bytes", r.state_free_bytes}, {"immutable_overlays", r.immutable_overlays}};
+  o["store"] = to_json(r.store);
   o["sandboxes_running"] = r.sandboxes_running;
   o["warnings"] = std::move(warnings);
   return o;

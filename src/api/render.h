@@ -8,6 +8,7 @@
 
 #include <boost/json/fwd.hpp>
 
+#include "host/images/image_diff.h"
 #include "host/types.h"
 
 namespace ramet::api {
@@ -26,6 +27,9 @@ boost::json::object to_json(const host::ForkResult& result, std::string_view req
 boost::json::object to_json(const host::ProcessInfo& process);
 boost::json::object to_json(const host::FileInfo& file);
 boost::json::object to_json(const host::TemplateInfo& info);
+boost::json::object to_json(const host::ImageInfo& image);
+boost::json::object to_json(const host::ImageDiff& diff);
+boost::json::object to_json(const host::StoreReport& report);
 boost::json::object to_json(const host::HostReport& report);
 // exit_code (128 + signal when a signal ended it), signal, timed_out, duration_ms.
 void add_exit(boost::json::object& into, const host::ExitInfo& exit);

@@ -41,6 +41,12 @@ constexpr std::array kRoutes = {
     Route{"PUT", "/v1/templates/{name}", "commitTemplate", commit_template},
     Route{"DELETE", "/v1/templates/{name}", "deleteTemplate", delete_template},
     Route{"PUT", "/v1/templates/{name}/files/{file}", "uploadTemplateFile", upload_template_file},
+    Route{"GET", "/v1/images", "listImages", list_images},
+    Route{"GET", "/v1/images/{name}", "getImage", get_image},
+    Route{"POST", "/v1/images/{name}", "importImage", import_image},
+    Route{"DELETE", "/v1/images/{name}", "deleteImage", delete_image},
+    Route{"GET", "/v1/images/{name}/content", "exportImage", export_image},
+    Route{"GET", "/v1/images/{name}/diff", "diffImages", diff_images},
 };
 
 Response refusal(std::string_view code, std::string_view message, std::string_view request_id) {

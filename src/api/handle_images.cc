@@ -1,0 +1,68 @@
+#include <boost/json.hpp>
+
+#include "api/encoded_body.h"
+#include "api/handlers.h"
+#include "api/render.h"
+#include "host/images/images.h"
+
+namespace ramet::api {
+namespace {
+
+namespace json = boost::json;
+
+std::string image_name(const Call& call) { return std::string(call.path["name"]); }
+
+// A client takes more than a few milliseconds for a whole chunk of 16 MiB.
+constexpr size_t kPieceBytes = 1 << 20;
+
+}  // namespace
+
+Status list_images(Call& call) {
+  TRY_ASSIGN(const std::vector<host::ImageInfo> images, call.host().images().list());
+  json::array list;
+  for (const host::ImageInfo& image : images) list.push_back(to_json(image));
+  return call.exchange.respond(json_response(200, {{"images", std::move(list)}}));
+}
+
+Status get_image(Call& call) {
+  TRY_ASSIGN(const host::ImageInfo image, call.host().images().get(image_name(call)));
+  return call.exchange.respond(json_response(200, to_json(image)));
+}
+
+Status import_image(Call& call) {
+  host::Images& images = call.host().images();
+  const std::string name = image_name(call), parent(call.target.get("parent"));
+  TRY_ASSIGN(const std::unique_ptr<host::ImageUpload> upload, images.upload(name));
+  TRY(read_encoded_body(call.exchange, [&](std::span<const std::byte> bytes) { return upload->write(bytes); }));
+  TRY(upload->finish(parent));
+  TRY_ASSIGN(const host::ImageInfo image, images.get(name));
+  return call.exchange.respond(json_response(201, to_json(image)));
+}
+
+Status export_image(Call& call) {
+  TRY_ASSIGN(const std::unique_ptr<host::ImageDownload> download, call.host().images().download(image_name(call)));
+  // The first piece before the head: an error of opening still gets its own status.
+  TRY_ASSIGN(std::span<const std::byte> bytes, download->next());
+  const std::string size = std::to_string(download->bytes());
+  TRY(call.exchange.begin_stream({200, "application/octet-stream", "", {{"Ramet-Image-Bytes", size}}}));
+  while (!bytes.empty()) {
+    for (size_t at = 0; at < bytes.size(); at += kPieceBytes)
+      TRY(call.exchange.write(bytes.subspan(at, std::min(kPieceBytes, bytes.size() - at))));
+    TRY_ASSIGN(bytes, download->next());
+  }
+  return call.exchange.end_stream();
+}
+
+Status diff_images(Call& call) {
+  const std::string other(call.target.get("with"));
+  if (other.empty()) return fail(ErrorKind::kInvalid, "`with` names the image to compare with");
+  TRY_ASSIGN(const host::ImageDiff diff, call.host().images().diff(image_name(call), other));
+  return call.exchange.respond(json_response(200, to_json(diff)));
+}
+
+Status delete_image(Call& call) {
+  TRY(call.host().images().remove(image_name(call)));
+  return answer_nothing(call.exchange);
+}
+
+}  // namespace ramet::api

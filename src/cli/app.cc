@@ -68,6 +68,7 @@ struct Line {
   KillOptions kill;
   LogsOptions logs;
   TemplateOptions templ;
+  ImageOptions image;
   DiskOptions disk;
   std::string shell, ps_id;
   std::vector<std::string> after_dashes;  // the command in the sandbox or machine
@@ -203,6 +204,39 @@ void add_template_commands(Line& line, CLI::App& app) {
   rm->add_option("name", line.templ.names, "Templates")->required();
 }
 
+void add_image_commands(Line& line, CLI::App& app) {
+  Session& s = line.session;
+  CLI::App* group = add(line, app, "image", "Keep disk images in the server's store", "", Argument::kNone, nullptr);
+  group->require_subcommand(1);
+  CLI::App* import = add(line, *group, "import", "Import a raw disk image",
+                         "Zeros take no space, and what the store has already is not stored again. Holes of the file are not "
+                         "even read.\nOther formats: `qemu-img convert -O raw` first.\n\n"
+                         "Examples:\n  ramet image import debian.raw debian\n"
+                         "  ramet image import debian-2.raw debian-2 --parent debian",
+                         Argument::kFile, [&line, &s] { return cmd_image_import(s, line.image); });
+  import->add_option("file", line.image.file, "Raw image")->required();
+  import->add_option("name", line.image.name, "Name of the image: letters, digits, `.`, `_` and `-`")->required();
+  import->add_option("--parent", line.image.parent, "An image that this one is a version of: finds more of what is equal");
+  CLI::App* out =
+      add(line, *group, "export", "Write an image to a raw file",
+          "The file must not exist; blocks of zeros become holes.\n\nExample:\n  ramet image export debian debian.raw",
+          Argument::kImage, [&line, &s] { return cmd_image_export(s, line.image); });
+  out->add_option("name", line.image.name, "Image")->required();
+  out->add_option("file", line.image.file, "New file")->required();
+  add(line, *group, "ls", "List images",
+      "SIZE is that of the disk, STORED what it needs in the store, OWN the part that no other image or template needs.",
+      Argument::kNone, [&s] { return cmd_image_ls(s); });
+  CLI::App* rm = add(line, *group, "rm", "Remove images; whoever reads them goes on",
+                     "Their space is given back in the background, as far as nothing else needs it.", Argument::kImage,
+                     [&line, &s] { return cmd_image_rm(s, line.image); });
+  rm->add_option("name", line.image.names, "Images")->required();
+  CLI::App* diff = add(line, *group, "diff", "Show where two images of equal size differ",
+                       "One range a line: offset and length in bytes, in blocks of 4,096; the first 1,000 of them.",
+                       Argument::kImage, [&line, &s] { return cmd_image_diff(s, line.image); });
+  diff->add_option("image", line.image.name, "Image")->required();
+  diff->add_option("other", line.image.other, "The other one")->required();
+}
+
 void add_disk_source(CLI::App* command, DiskOptions& o) {
   command->add_option("image", o.image, "Image")->required();
   command->add_option("--writable", o.writable,
@@ -301,7 +335,8 @@ std::vector<std::string> names_from(Session& session, const char* target, const 
 
 int print_candidates(Line& line, const CLI::App& app, const std::vector<std::string>& words) {
   const CompletionSources sources{[&line] { return names_from(line.session, "/v1/sandboxes", "sandboxes", "id"); },
-                                  [&line] { return names_from(line.session, "/v1/templates", "templates", "name"); }};
+                                  [&line] { return names_from(line.session, "/v1/templates", "templates", "name"); },
+                                  [&line] { return names_from(line.session, "/v1/images", "images", "name"); }};
   for (const std::string& candidate : complete(shape_of(line, app), words, sources)) printf("%s\n", candidate.c_str());
   return 0;
 }
@@ -329,6 +364,7 @@ int run_app(const std::vector<std::string>& all_words) {
   app.add_flag("-q,--quiet", line.session.quiet, "No words on stderr except errors");
   add_sandbox_commands(line, app);
   add_template_commands(line, app);
+  add_image_commands(line, app);
   add_disk_commands(line, app);
   add_machine_commands(line, app);
   add(line, app, "doctor", "Check what this computer offers and what is missing", "", Argument::kNone,

@@ -223,6 +223,31 @@ class CliTest(unittest.TestCase):
         self.ramet("cp", self.path / "not-here", f"{box}:/tmp/x", status=3)
         self.ramet("cp", "a", "b", status=2)
 
+    # -- images
+
+    def test_images_go_in_and_out_and_are_compared(self):
+        raw = self.path / "raw"
+        raw.write_bytes(bytes(1 << 20) + b"x" * 5000 + bytes(3192))
+        self.assertIn("one: 1.0 MiB", self.ramet("image", "import", raw, "one"))
+        image = json.loads(self.ramet("image", "import", raw, "two", "--parent", "one", "--json"))
+        self.assertEqual((image["name"], image["bytes"]), ("two", raw.stat().st_size))
+        self.assertIn("one", self.ramet("image", "ls"))
+        self.assertEqual(len(json.loads(self.ramet("image", "ls", "--json"))["images"]), 2)
+        out = self.path / "exported.raw"
+        self.ramet("image", "export", "one", out)
+        self.assertEqual(out.read_bytes(), raw.read_bytes())
+        self.assertLess(out.stat().st_blocks * 512, 100_000)
+        self.ramet("image", "export", "one", out, status=4)
+        changed = bytearray(raw.read_bytes())
+        changed[4096] = 1
+        raw.write_bytes(changed)
+        self.ramet("image", "import", raw, "three")
+        self.assertEqual(self.ramet("image", "diff", "one", "three"), "4096 4096\n")
+        self.assertEqual(self.ramet("image", "diff", "one", "two"), "")
+        self.ramet("image", "import", raw, "three", status=4)
+        self.ramet("image", "rm", "one", "two", "three")
+        self.ramet("image", "rm", "one", status=3)
+
     # -- templates
 
     def test_template_push_skips_what_is_there(self):
@@ -285,7 +310,7 @@ class CliTest(unittest.TestCase):
     def test_doctor_reports_all(self):
         done = subprocess.run([RAMET, "doctor", "--json"], stdout=subprocess.PIPE, env=self.environment, timeout=60, check=False)
         findings = {f["name"]: f for f in json.loads(done.stdout)["findings"]}
-        self.assertEqual(set(findings), {"kvm", "qemu", "cgroup", "memory", "state", "userfaultfd", "server"})
+        self.assertEqual(set(findings), {"kvm", "qemu", "cgroup", "memory", "state", "userfaultfd", "server", "store"})
         self.assertEqual(findings["server"]["level"], "ok")
         for finding in findings.values():
             self.assertTrue(finding["level"] == "ok" or finding["hint"], finding)

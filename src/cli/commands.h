@@ -49,6 +49,10 @@ struct LogsOptions {
 struct CopyOptions {
   std::string from, to, user;
 };
+struct ImageOptions {
+  std::string file, name, parent, other;
+  std::vector<std::string> names;
+};
 struct TemplateOptions {
   std::string name, directory;
   bool fresh = false;
@@ -86,6 +90,12 @@ Result<int> cmd_template_rm(Session& session, const TemplateOptions& options);
 // cmd_disk.cc
 Result<int> cmd_disk_serve(Session& session, const DiskOptions& options);
 Result<int> cmd_disk_mount(Session& session, const DiskOptions& options);
+// cmd_image.cc
+Result<int> cmd_image_import(Session& session, const ImageOptions& options);
+Result<int> cmd_image_export(Session& session, const ImageOptions& options);
+Result<int> cmd_image_ls(Session& session);
+Result<int> cmd_image_rm(Session& session, const ImageOptions& options);
+Result<int> cmd_image_diff(Session& session, const ImageOptions& options);
 // cmd_machine.cc
 Result<int> cmd_machine(Session& session, const std::vector<std::string>& words);
 // doctor.cc

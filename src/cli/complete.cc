@@ -79,6 +79,7 @@ std::vector<std::string> complete(const CommandShape& root, const std::vector<st
     case Argument::kNone: break;
     case Argument::kSandbox: add_matching(out, sources.sandboxes(), current); break;
     case Argument::kTemplate: add_matching(out, sources.templates(), current); break;
+    case Argument::kImage: add_matching(out, sources.images(), current); break;
     case Argument::kFile: out.push_back("@files"); break;
     case Argument::kSandboxOrFile:
       for (const std::string& id : sources.sandboxes())

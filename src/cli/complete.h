@@ -13,10 +13,10 @@ struct CommandShape {
   std::string name;
   std::vector<std::string> options;  // "--json", "-n"
   std::vector<CommandShape> commands;
-  enum class Argument { kNone, kSandbox, kTemplate, kFile, kSandboxOrFile, kShell } argument = Argument::kNone;
+  enum class Argument { kNone, kSandbox, kTemplate, kImage, kFile, kSandboxOrFile, kShell } argument = Argument::kNone;
 };
 struct CompletionSources {
-  std::function<std::vector<std::string>()> sandboxes, templates;
+  std::function<std::vector<std::string>()> sandboxes, templates, images;
 };
 
 // `words` are those after the program's name; the last one is being written and may be empty. An answer of "@files" asks the

@@ -13,6 +13,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <sstream>
 
 #include "base/child_process.h"
@@ -76,6 +77,26 @@ Finding check_server(Session& session) {
   const std::string text = url + " answers: version " + json_text(*health, "version") + ", " + status;
   if (status == "ok") return {"server", Level::kOk, text, ""};
   return {"server", Level::kWarn, text + ": " + json_text(*health, "detail"), "Look at the daemon's log."};
+}
+
+// What the server keeps; nothing when it does not say.
+std::optional<Finding> check_store(Session& session) {
+  const Result<const ApiClient*> api = session.api();
+  if (!api) return std::nullopt;
+  const Result<json::value> host = (*api)->call("GET", "/v1/host");
+  if (!host || !host->is_object() || !host->as_object().contains("store")) return std::nullopt;
+  const json::value& store = host->at("store");
+  const auto bytes = [](const json::value& object, const char* field) {
+    return format_bytes(object.at(field).to_number<uint64_t>());
+  };
+  const uint64_t failed = store.at("reads").at("failed").to_number<uint64_t>();
+  const std::string text = std::to_string(store.at("images").to_number<uint64_t>()) + " images and " +
+                           std::to_string(store.at("template_disks").to_number<uint64_t>()) + " disks of templates in " +
+                           bytes(store, "pack_bytes") + "; cache " + bytes(store.at("cache"), "bytes") + " of " +
+                           bytes(store.at("cache"), "max_bytes");
+  if (failed == 0) return Finding{"store", Level::kOk, text, ""};
+  return Finding{"store", Level::kWarn, text + "; " + std::to_string(failed) + " reads failed",
+                 "Look at the daemon's log for what is damaged."};
 }
 
 const char* level_name(Level level) {
@@ -212,6 +233,7 @@ Result<int> cmd_doctor(Session& session) {
   findings.push_back(check_file_system(state_dir()));
   findings.push_back(check_userfaultfd());
   findings.push_back(check_server(session));
+  if (std::optional<Finding> store = check_store(session)) findings.push_back(*std::move(store));
 
   bool failed = false;
   json::array list;

@@ -91,19 +91,23 @@ struct FileSend {
 
 }  // namespace
 
-Status upload_template_file(const ApiClient& api, const std::string& name, const std::string& file, const std::string& path,
-                            const std::function<void(uint64_t)>& progress) {
+Result<boost::json::value> upload_file(const ApiClient& api, std::string_view method, const std::string& target,
+                                       const std::string& path, const std::function<void(uint64_t)>& progress) {
   TRY_ASSIGN(const UniqueFd fd, open_file(path, O_RDONLY));
   TRY_ASSIGN(const uint64_t size, file_size(fd.get()));
-  TRY_ASSIGN(const std::unique_ptr<HttpStream> stream,
-             api.open_upload("PUT", "/v1/templates/" + percent_encode(name) + "/files/" + percent_encode(file),
-                             {{"Content-Encoding", "zstd"}}));
+  TRY_ASSIGN(const std::unique_ptr<HttpStream> stream, api.open_upload(method, target, {{"Content-Encoding", "zstd"}}));
   CompressedUpload upload(*stream);
   const Status sent = FileSend{fd.get(), size, upload, progress}.all();
-  if (!sent && sent.error().kind() != ErrorKind::kUnavailable) return sent;
-  const Result<boost::json::value> answer = ApiClient::finish_upload(*stream);  // says why when the server closed early
-  if (!answer) return tl::unexpected(answer.error());
-  return sent;
+  if (!sent && sent.error().kind() != ErrorKind::kUnavailable) return tl::unexpected(sent.error());
+  Result<boost::json::value> answer = ApiClient::finish_upload(*stream);  // says why when the server closed early
+  if (!answer || sent) return answer;
+  return tl::unexpected(sent.error());
+}
+
+Status upload_template_file(const ApiClient& api, const std::string& name, const std::string& file, const std::string& path,
+                            const std::function<void(uint64_t)>& progress) {
+  TRY(upload_file(api, "PUT", "/v1/templates/" + percent_encode(name) + "/files/" + percent_encode(file), path, progress));
+  return {};
 }
 
 }  // namespace ramet::cli

@@ -1,0 +1,150 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "base/all_zero.h"
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/template_upload.h"
+#include "cli/text.h"
+
+namespace ramet::cli {
+namespace {
+
+namespace json = boost::json;
+
+constexpr size_t kPieceBytes = 1 << 20;
+constexpr size_t kBlockBytes = 4096;
+
+std::string target_of(const std::string& name) { return "/v1/images/" + percent_encode(name); }
+
+uint64_t number(const json::value& object, const char* field) { return object.at(field).to_number<uint64_t>(); }
+
+std::string words_for(const json::value& image) {
+  return std::string(image.at("name").as_string()) + ": " + format_bytes(number(image, "bytes")) + ", " +
+         format_bytes(number(image, "stored_bytes")) + " in the store, " + format_bytes(number(image, "unique_bytes")) +
+         " of them its own";
+}
+
+// Fills whole pieces, so that zeros of them can become holes.
+Result<size_t> read_piece(HttpStream& stream, std::span<std::byte> piece) {
+  size_t have = 0;
+  while (have < piece.size()) {
+    TRY_ASSIGN(const size_t n, stream.read_some(piece.subspan(have)));
+    if (n == 0) break;
+    have += n;
+  }
+  return have;
+}
+
+Status write_sparse(int fd, std::span<const std::byte> piece, uint64_t offset) {
+  for (size_t at = 0; at < piece.size();) {
+    const auto zero_at = [&](size_t where) {
+      return all_zero(piece.subspan(where, std::min(kBlockBytes, piece.size() - where)));
+    };
+    const bool zero = zero_at(at);
+    size_t end = at;
+    while (end < piece.size() && zero_at(end) == zero) end += std::min(kBlockBytes, piece.size() - end);
+    if (!zero) TRY(pwrite_all(fd, piece.subspan(at, end - at), offset + at));
+    at = end;
+  }
+  return {};
+}
+
+Result<uint64_t> download(HttpStream& stream, int fd, Progress& progress) {
+  std::vector<std::byte> piece(kPieceBytes);
+  uint64_t bytes = 0;
+  while (true) {
+    TRY_ASSIGN(const size_t n, read_piece(stream, piece));
+    if (n == 0) break;
+    TRY(write_sparse(fd, std::span(piece).first(n), bytes));
+    bytes += n;
+    progress.add(n);
+  }
+  if (::ftruncate(fd, static_cast<off_t>(bytes)) < 0) return fail_errno("size of the exported file");
+  if (::fsync(fd) < 0) return fail_errno("sync the exported file");
+  return bytes;
+}
+
+}  // namespace
+
+Result<int> cmd_image_import(Session& session, const ImageOptions& options) {
+  TRY_ASSIGN(const ApiClient* api, session.api());
+  TRY_ASSIGN(const UniqueFd file, open_file(options.file, O_RDONLY));
+  TRY_ASSIGN(const uint64_t size, file_size(file.get()));
+  Progress progress("import " + options.name, size, session.quiet || session.json);
+  const std::string target =
+      target_of(options.name) + (options.parent.empty() ? "" : "?parent=" + percent_encode(options.parent));
+  TRY_ASSIGN(const json::value image, upload_file(*api, "POST", target, options.file, [&](uint64_t n) { progress.add(n); }));
+  progress.done();
+  if (session.json)
+    session.print_json(image);
+  else
+    printf("%s\n", words_for(image).c_str());
+  return 0;
+}
+
+Result<int> cmd_image_export(Session& session, const ImageOptions& options) {
+  TRY_ASSIGN(const ApiClient* api, session.api());
+  TRY_ASSIGN(const json::value image, api->call("GET", target_of(options.name)));
+  TRY_ASSIGN(const std::unique_ptr<HttpStream> stream, api->open_stream("GET", target_of(options.name) + "/content"));
+  TRY_ASSIGN(const UniqueFd file, open_file(options.file, O_RDWR | O_CREAT | O_EXCL, 0644));
+  Progress progress("export " + options.name, number(image, "bytes"), session.quiet || session.json);
+  const Result<uint64_t> bytes = download(*stream, file.get(), progress);
+  if (!bytes) {
+    ::unlink(options.file.c_str());  // made by us a moment ago
+    return tl::unexpected(bytes.error());
+  }
+  progress.done();
+  if (session.json) session.print_json(json::object{{"name", options.name}, {"file", options.file}, {"bytes", *bytes}});
+  return 0;
+}
+
+Result<int> cmd_image_ls(Session& session) {
+  TRY_ASSIGN(const ApiClient* api, session.api());
+  TRY_ASSIGN(const std::string text, api->call_text("GET", "/v1/images"));
+  if (session.json) {
+    session.print_text(text);
+    return 0;
+  }
+  TRY_ASSIGN(const json::value answer, parse_json(text));
+  Table table({{"IMAGE"}, {"SIZE", Align::kRight}, {"STORED", Align::kRight}, {"OWN", Align::kRight}});
+  for (const json::value& image : answer.at("images").as_array())
+    table.add({std::string(image.at("name").as_string()), format_bytes(number(image, "bytes")),
+               format_bytes(number(image, "stored_bytes")), format_bytes(number(image, "unique_bytes"))});
+  if (table.empty() && ::isatty(STDOUT_FILENO) == 1) session.note("no images; `ramet image import FILE NAME` makes one");
+  printf("%s", table.render().c_str());
+  return 0;
+}
+
+Result<int> cmd_image_rm(Session& session, const ImageOptions& options) {
+  TRY_ASSIGN(const ApiClient* api, session.api());
+  json::array removed;
+  for (const std::string& name : options.names) {
+    TRY(api->call("DELETE", target_of(name)));
+    removed.push_back(json::value(name));
+  }
+  if (session.json) session.print_json(json::object{{"removed", removed}});
+  return 0;
+}
+
+Result<int> cmd_image_diff(Session& session, const ImageOptions& options) {
+  TRY_ASSIGN(const ApiClient* api, session.api());
+  TRY_ASSIGN(const std::string text,
+             api->call_text("GET", target_of(options.name) + "/diff?with=" + percent_encode(options.other)));
+  if (session.json) {
+    session.print_text(text);
+    return 0;
+  }
+  TRY_ASSIGN(const json::value diff, parse_json(text));
+  for (const json::value& range : diff.at("ranges").as_array())
+    printf("%llu %llu\n", static_cast<unsigned long long>(number(range, "offset")),
+           static_cast<unsigned long long>(number(range, "length")));
+  if (diff.at("truncated").as_bool()) session.note("there are more ranges than these");
+  session.note(format_bytes(number(diff, "changed_bytes")) + " differ");
+  return 0;
+}
+
+}  // namespace ramet::cli

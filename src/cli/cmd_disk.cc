@@ -24,13 +24,16 @@ namespace json = boost::json;
 constexpr std::chrono::seconds kPatience{1};  // until we say what we wait for, and between two askings
 constexpr std::chrono::seconds kLongEnd{30};  // for a server without clients
 
-// Beside the daemon's API socket, as blocks do not go over HTTP.
-Result<std::string> find_chunk_socket(Session& session) {
+// Beside the daemon's API socket, as blocks do not go over HTTP; of a daemon that has the image.
+Result<std::string> find_chunk_socket(Session& session, const std::string& image) {
   TRY_ASSIGN(const ApiClient* api, session.api());
   const std::string& api_socket = api->endpoint().unix_path;
   const std::string folder = api_socket.empty() ? runtime_dir() : fs::path(api_socket).parent_path().string();
   const std::string path = folder + "/chunk.sock";
-  if (::access(path.c_str(), R_OK | W_OK) == 0) return path;
+  if (::access(path.c_str(), R_OK | W_OK) == 0) {
+    TRY(api->call("GET", "/v1/images/" + percent_encode(image)));
+    return path;
+  }
   return tl::unexpected(
       Error(ErrorKind::kUnavailable, "no chunk socket of a daemon at " + path)
           .with_hint(
@@ -47,7 +50,7 @@ Result<NbdServerOptions> server_options(Session& session, const DiskOptions& opt
   TRY_ASSIGN(server.timeout_s, parse_duration(options.timeout));
   server.daemon_socket = options.daemon_socket;
   if (server.daemon_socket.empty()) {
-    TRY_ASSIGN(server.daemon_socket, find_chunk_socket(session));
+    TRY_ASSIGN(server.daemon_socket, find_chunk_socket(session, options.image));
   }
   return server;
 }

@@ -1,40 +1,44 @@
-"""The daemon's side of a chunk socket, as the tests start, kill and start it again."""
+"""A real daemon, as the tests start, kill and start it again. Serving disks needs neither KVM nor root."""
 
+import os
 import subprocess
 
-from server import BIN, run
+from server import BIN, run, wait_until
 
 
 class Daemon:
-    """Images of a store behind a socket (tests/tools/image_server.cc); `images`: {name: raw file}, imported at the first start."""
+    """`images`: {name: raw file}, imported at the first start."""
 
     def __init__(self, folder, images):
         self.folder, self.images = folder, images
-        self.store, self.socket = folder / "store", folder / "chunk.sock"
+        self.state, self.runtime = folder / "state", folder / "runtime"
+        self.socket = self.runtime / "chunk.sock"
+        self.environment = {**os.environ, "RAMET_STATE": str(self.state), "RAMET_RUNTIME": str(self.runtime),
+                            "RAMET_URL": f"unix://{self.runtime}/rametd.sock"}
         self.process = None
 
-    def import_images(self):
-        for name, path in self.images.items():
-            run(BIN / "ramet-store", "--store", self.store, "import", path, name)
-        self.images = {}
-
     def start(self):
-        self.import_images()
-        with open(self.folder / "daemon.log", "ab") as log:
-            self.process = subprocess.Popen([BIN / "image_server", "--store", self.store, "--socket", self.socket],
-                                            stdout=subprocess.PIPE, stderr=log)
-        assert self.process.stdout.readline() == b"ready\n", (self.folder / "daemon.log").read_text()
+        with open(self.folder / "rametd.log", "ab") as log:
+            self.process = subprocess.Popen([BIN / "rametd", "--state", self.state, "--runtime", self.runtime], stdout=log, stderr=log)
+        wait_until(self.answers, "rametd answers")
+        for name, path in self.images.items():
+            run(BIN / "ramet", "image", "import", path, name, env=self.environment)
+        self.images = {}
         return self
+
+    def answers(self):
+        assert self.process.poll() is None, (self.folder / "rametd.log").read_text()
+        return subprocess.run([BIN / "ramet", "image", "ls"], env=self.environment, capture_output=True, check=False).returncode == 0
 
     def kill(self):
         self.process.kill()
         self.process.wait()
-        self.process.stdout.close()
 
     def replace_image(self, name, path):
         """While it is not running."""
-        run(BIN / "ramet-store", "--store", self.store, "rm", name)
-        self.images = {name: path}
+        store = (BIN / "ramet-store", "--store", self.state / "store")
+        run(*store, "rm", name)
+        run(*store, "import", path, name)
 
     def parameters(self, name):
         return {"image": name, "socket": self.socket}

@@ -18,8 +18,8 @@ class Command:
 
     def __init__(self, folder, daemon, *words):
         self.log = open(folder / "ramet.log", "w+b")
-        self.process = subprocess.Popen([RAMET, "disk", *map(str, words), "--daemon-socket", daemon.socket], stdout=subprocess.PIPE,
-                                        stderr=self.log, text=True, env={**os.environ, "RAMET_RUNTIME": str(folder / "run")})
+        self.process = subprocess.Popen([RAMET, "disk", *map(str, words)], stdout=subprocess.PIPE, stderr=self.log, text=True,
+                                        env={**daemon.environment, "RAMET_RUNTIME": str(folder / "run")})
         self.line = self.process.stdout.readline().strip()
 
     def words(self):
@@ -47,8 +47,8 @@ class Command:
 
 
 def refused(folder, daemon, *words, status, **environment):
-    done = subprocess.run([RAMET, "disk", *map(str, words), "--daemon-socket", daemon.socket], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "RAMET_RUNTIME": str(folder / "run"), **environment}, check=False)
+    done = subprocess.run([RAMET, "disk", *map(str, words)], capture_output=True, text=True, timeout=60, check=False,
+                          env={**daemon.environment, "RAMET_RUNTIME": str(folder / "run"), **environment})
     assert done.returncode == status, done.stderr
     return done.stderr
 
@@ -112,7 +112,9 @@ def test_a_second_interrupt_ends_it_under_its_clients(folder, lasting_daemon):
 
 
 def test_mistakes_get_an_answer(folder, lasting_daemon):
-    assert "no image 'nothing'" in refused(folder, lasting_daemon, "serve", "nothing", status=1)
+    assert "no image 'nothing'" in refused(folder, lasting_daemon, "serve", "nothing", status=3)
+    said = refused(folder, lasting_daemon, "serve", "nothing", "--daemon-socket", lasting_daemon.socket, status=1)
+    assert "no image 'nothing'" in said
     assert "apt install nbdkit" in refused(folder, lasting_daemon, "serve", "disk", status=8, PATH="/nowhere")
     assert "apt install libnbd-bin" in refused(folder, lasting_daemon, "mount", "disk", folder / "m", status=8, PATH="/nowhere")
     refused(folder, lasting_daemon, "serve", "disk", "--port", "0", status=2)

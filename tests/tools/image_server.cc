@@ -1,5 +1,5 @@
 // image_server - the half of the daemon that serves disks, without machines: the images of a store behind a chunk socket. So
-// that tests and benchmarks of its readers need neither KVM nor an API. Images come from `ramet-store import`.
+// that benchmarks of its readers need nothing else. Images come from `ramet-store import`.
 //
 //   image_server --store DIRECTORY --socket PATH [--cache-mib N]      until SIGTERM; prints "ready"
 #include <signal.h>

@@ -30,7 +30,7 @@ Status Assembly::run(const Recipe& recipe, uint32_t first_block, std::span<std::
            reached + parts[end].place.entry.stored_bytes - start.entry.offset <= kMaxReadBytes)
       reached += parts[end++].place.entry.stored_bytes;
     const std::span<const Part> together = std::span(parts).subspan(first, end - first);
-    TRY(read_or_refetch(packs_, start.pack, [&] { return read_together(together, out, proof); }));
+    TRY(read_or_refetch(*parts[first].packs, start.pack, [&] { return read_together(together, out, proof); }));
     first = end;
   }
   return {};
@@ -56,6 +56,19 @@ std::vector<Assembly::Piece> Assembly::pieces_of(const Recipe& recipe, uint32_t 
   return pieces;
 }
 
+// Those of the public store are the last ones.
+Result<std::vector<FramePlace>> Assembly::places_of(std::span<const FrameId> sorted) const {
+  const auto middle = std::ranges::lower_bound(sorted, kCommonFrame);
+  TRY_ASSIGN(std::vector<FramePlace> places, own_.index.frames({sorted.begin(), middle}));
+  if (middle == sorted.end()) return places;
+  if (!common_) return fail(ErrorKind::kCorrupt, "a recipe names frames of a public store, and there is none");
+  std::vector<FrameId> ids(middle, sorted.end());
+  for (FrameId& id : ids) id &= ~kCommonFrame;
+  TRY_ASSIGN(const std::vector<FramePlace> common, common_->index.frames(ids));
+  places.insert(places.end(), common.begin(), common.end());
+  return places;
+}
+
 // In the order in which they lie in the packs.
 Result<std::vector<Assembly::Part>> Assembly::parts_of(std::span<const Piece> pieces) const {
   std::vector<FrameId> ids;
@@ -64,10 +77,11 @@ Result<std::vector<Assembly::Part>> Assembly::parts_of(std::span<const Piece> pi
     size_t end = first + 1;
     while (end < pieces.size() && pieces[end].frame == pieces[first].frame) end++;
     ids.push_back(pieces[first].frame);
-    parts.push_back({{}, pieces.subspan(first, end - first)});
+    const bool common = common_ && is_common(pieces[first].frame);
+    parts.push_back({{}, common ? &common_->packs : &own_.packs, pieces.subspan(first, end - first)});
     first = end;
   }
-  TRY_ASSIGN(const std::vector<FramePlace> places, index_.frames(ids));
+  TRY_ASSIGN(const std::vector<FramePlace> places, places_of(ids));
   for (size_t i = 0; i < parts.size(); i++) parts[i].place = places[i];
   std::ranges::sort(parts, {}, [](const Part& p) { return std::tie(p.place.pack, p.place.entry.offset); });
   return parts;
@@ -78,7 +92,7 @@ Status Assembly::read_together(std::span<const Part> parts, std::span<std::byte>
   const size_t bytes = last.entry.offset + last.entry.stored_bytes - first.entry.offset;
   if (stored_.size() < bytes) stored_.resize(bytes);
   const std::span<std::byte> stored = std::span(stored_).first(bytes);
-  TRY(packs_.read(first.pack, first.entry.offset, stored));
+  TRY(parts.front().packs->read(first.pack, first.entry.offset, stored));
   for (const Part& part : parts) {
     const FrameEntry& entry = part.place.entry;
     Status placed = place(part, stored.subspan(entry.offset - first.entry.offset, entry.stored_bytes), out, proof);

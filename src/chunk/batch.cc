@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "chunk/batch_literals.h"
 #include "chunk/batch_state.h"
 #include "chunk/store.h"
 
@@ -8,37 +9,6 @@ namespace {
 
 constexpr uint32_t kFrameIdsAtOnce = 64;
 
-// A batch sees its own literals before those of the store.
-class BatchLiterals final : public Literals {
- public:
-  BatchLiterals(const Literals& own, const Literals& store) : own_(own), store_(store) {}
-  std::optional<BlockRef> find(const BlockPrint& print) const override {
-    const std::optional<BlockRef> ref = own_.find(print);
-    return ref ? ref : store_.find(print);
-  }
-  std::optional<BlockPrint> print_of(const BlockRef& ref) const override {
-    const std::optional<BlockPrint> print = own_.print_of(ref);
-    return print ? print : store_.print_of(ref);
-  }
-  std::optional<BlockRef> next(const BlockRef& ref) const override {
-    return own_.print_of(ref) ? own_.next(ref) : store_.next(ref);
-  }
-  std::optional<BlockRef> previous(const BlockRef& ref) const override {
-    return own_.print_of(ref) ? own_.previous(ref) : store_.previous(ref);
-  }
-
- private:
-  const Literals& own_;
-  const Literals& store_;
-};
-
-Digest name_of(std::span<const BlockFacts> facts) {
-  std::vector<Digest> digests;
-  digests.reserve(facts.size());
-  for (const BlockFacts& f : facts) digests.push_back(f.digest);
-  return digest_of(digests);
-}
-
 }  // namespace
 
 Batch::Batch(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -46,16 +16,17 @@ Batch::Batch(Batch&&) noexcept = default;
 Batch::~Batch() = default;
 
 Result<std::optional<Digest>> Batch::put(std::span<const std::byte> plain, const std::optional<Digest>& parent) {
-  if (plain.empty() || plain.size() % kBlockBytes != 0 || plain.size() > kMaxChunkBlocks * kBlockBytes)
-    return fail(ErrorKind::kInvalid, "a chunk of " + std::to_string(plain.size()) + " bytes; whole blocks of " +
-                                         std::to_string(kBlockBytes) + ", at most " + std::to_string(kMaxChunkBlocks));
+  TRY_ASSIGN(const Prepared chunk, prepare(plain));
+  return put(chunk, parent);
+}
+
+Result<std::optional<Digest>> Batch::put(const Prepared& chunk, const std::optional<Digest>& parent) {
   if (state_->failed || state_->committed) return fail(ErrorKind::kConflict, "the batch has ended");
-  const std::vector<BlockFacts> facts = facts_of(plain);
-  if (std::all_of(facts.begin(), facts.end(), [](const BlockFacts& f) { return f.zero; })) return std::optional<Digest>();
-  Result<Digest> digest = state_->store_chunk(plain, facts, parent);
-  if (digest) return std::optional(*digest);
+  if (!chunk.name) return std::optional<Digest>();
+  const Status stored = state_->store_chunk(chunk, parent);
+  if (stored) return chunk.name;
   state_->failed = true;
-  return tl::unexpected<Error>(std::move(digest).error());
+  return tl::unexpected<Error>(stored.error());
 }
 
 Status Batch::commit() {
@@ -80,18 +51,29 @@ Status Batch::State::note_outcome(Status transaction) {
 std::optional<Recipe> Batch::State::recipe_of(const Digest& digest) const {
   const auto it = recipes.find(digest);
   if (it != recipes.end()) return it->second;
-  Result<Recipe> recipe = store.index_->recipe(digest);
-  return recipe ? std::optional(*std::move(recipe)) : std::nullopt;  // only a hint
+  if (Result<Recipe> recipe = store.index_->recipe(digest)) return *std::move(recipe);
+  if (!common) return std::nullopt;
+  Result<Recipe> recipe = common->index_->recipe(digest);
+  if (!recipe) return std::nullopt;  // only a hint
+  for (Extent& e : recipe->extents)
+    if (e.frame) *e.frame |= kCommonFrame;
+  return *std::move(recipe);
 }
 
-Result<Digest> Batch::State::store_chunk(std::span<const std::byte> plain, std::span<const BlockFacts> facts,
-                                         const std::optional<Digest>& parent) {
-  const Digest digest = name_of(facts);
-  if (recipes.contains(digest)) return digest;
+Result<bool> Batch::State::find_and_hold(const Digest& digest) {
   if (pins.hold(digest) == Pins::Holder::Chunk::kMayBeUsed) {
     TRY_ASSIGN(const bool known, store.index_->has_chunk(digest));
-    if (known) return digest;
+    if (known) return true;
   }
+  if (!common || common_pins->hold(digest) == Pins::Holder::Chunk::kIsCondemned) return false;
+  return common->index_->has_chunk(digest);
+}
+
+Status Batch::State::store_chunk(const Prepared& chunk, const std::optional<Digest>& parent) {
+  const std::vector<BlockFacts>& facts = chunk.facts;
+  if (recipes.contains(*chunk.name)) return {};
+  TRY_ASSIGN(const bool known, find_and_hold(*chunk.name));
+  if (known) return {};
   const std::optional<Recipe> from = parent ? recipe_of(*parent) : std::nullopt;
   const std::vector<std::optional<BlockRef>> matches = match_and_hold(facts, from ? &*from : nullptr);
   Recipe recipe;
@@ -100,7 +82,7 @@ Result<Digest> Batch::State::store_chunk(std::span<const std::byte> plain, std::
     if (!facts[i].zero) {
       std::optional<BlockRef> ref = matches[i];
       if (!ref) {
-        TRY_ASSIGN(ref, place(plain.subspan(i * kBlockBytes, kBlockBytes), facts[i].digest));
+        TRY_ASSIGN(ref, place(chunk.plain.subspan(i * kBlockBytes, kBlockBytes), facts[i].digest));
       }
       extent.frame = ref->frame;
       extent.first = ref->block;
@@ -108,23 +90,38 @@ Result<Digest> Batch::State::store_chunk(std::span<const std::byte> plain, std::
     recipe.append(extent);
   }
   TRY(make_room(kFrameBlocks, encode_recipe(recipe).size()));
-  pack->add_chunk(digest, recipe);
-  recipes.emplace(digest, std::move(recipe));
-  return digest;
+  pack->add_chunk(*chunk.name, recipe);
+  recipes.emplace(*chunk.name, std::move(recipe));
+  return {};
 }
 
 std::vector<std::optional<BlockRef>> Batch::State::match_and_hold(std::span<const BlockFacts> facts, const Recipe* parent) {
-  const BatchLiterals literals(own, store.literals_);
+  LiteralsInOrder literals;
+  literals.append(own);
+  literals.append(store.literals_);
+  std::optional<CommonLiterals> theirs;
+  if (common) literals.append(theirs.emplace(common->literals_));
   for (;;) {
     std::vector<std::optional<BlockRef>> matches = match(facts, parent, literals, {store.options_.max_frames_per_chunk});
     std::unordered_set<FrameId> frames;
     for (const std::optional<BlockRef>& ref : matches)
       if (ref) frames.insert(ref->frame);
-    const std::vector<FrameId> used(frames.begin(), frames.end());
-    pins.hold(used);
+    hold(frames);
     // Condemned in between they are not there any more, and once held they stay.
-    if (std::ranges::all_of(used, [&](FrameId f) { return literals.print_of({f, 0}).has_value(); })) return matches;
+    if (std::ranges::all_of(frames, [&](FrameId f) { return literals.print_of({f, 0}).has_value(); })) return matches;
   }
+}
+
+void Batch::State::hold(const std::unordered_set<FrameId>& frames) {
+  std::vector<FrameId> ours, theirs;
+  for (const FrameId id : frames) {
+    if (is_common(id))
+      theirs.push_back(id & ~kCommonFrame);
+    else
+      ours.push_back(id);
+  }
+  pins.hold(ours);
+  if (common_pins) common_pins->hold(theirs);
 }
 
 Result<BlockRef> Batch::State::place(std::span<const std::byte> block, const Digest& digest) {
@@ -148,11 +145,29 @@ Result<BlockRef> Batch::State::place(std::span<const std::byte> block, const Dig
 
 Status Batch::State::close_frame() {
   if (frame_digests.empty()) return {};
-  TRY(make_room(static_cast<uint32_t>(frame_digests.size()), 0));
-  pack->add_frame(frame, frame_plain, frame_digests, encoder);
-  frame_plain.clear();
-  frame_digests.clear();
-  return {};
+  if (compressor.full()) {
+    TRY_ASSIGN(const bool oldest, add_compressed(FrameCompressor::Wait::kYes));
+    (void)oldest;
+  }
+  compressor.add({frame, std::move(frame_plain), std::move(frame_digests), {}, {}});
+  frame_plain = {};
+  frame_digests = {};
+  return add_all_compressed(FrameCompressor::Wait::kNo);
+}
+
+Result<bool> Batch::State::add_compressed(FrameCompressor::Wait wait) {
+  const std::optional<FrameCompressor::Frame> done = compressor.take(wait);
+  if (!done) return false;
+  TRY(make_room(done->entry.blocks, 0));
+  pack->add_frame(done->id, done->entry, done->stored, done->blocks);
+  return true;
+}
+
+Status Batch::State::add_all_compressed(FrameCompressor::Wait wait) {
+  for (;;) {
+    TRY_ASSIGN(const bool added, add_compressed(wait));
+    if (!added) return {};
+  }
 }
 
 Status Batch::State::make_room(uint32_t frame_blocks, size_t recipe_bytes) {
@@ -179,6 +194,7 @@ Status Batch::State::write_pack() {
 
 Status Batch::State::write_rest() {
   TRY(close_frame());
+  TRY(add_all_compressed(FrameCompressor::Wait::kYes));
   return pack && !pack->empty() ? write_pack() : Status();
 }
 

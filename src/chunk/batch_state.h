@@ -6,12 +6,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "chunk/frame_compressor.h"
 #include "chunk/store.h"
 
 namespace ramet::chunk {
 
 struct Batch::State {
-  explicit State(Store& s) : store(s), pins(s.pins_) {}
+  explicit State(Store& s) : store(s), common(s.options_.common), pins(s.pins_), compressor(s.options_.compress_threads) {
+    if (common) common_pins.emplace(common->pins_);
+  }
   ~State() {
     if (committed || in_doubt) return;
     for (const Index::AddedPack& one : written) take_away(one.id);
@@ -19,13 +22,18 @@ struct Batch::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // `facts` of its blocks.
-  Result<Digest> store_chunk(std::span<const std::byte> plain, std::span<const BlockFacts> facts,
-                             const std::optional<Digest>& parent);
+  // Requires: it is not all zero.
+  Status store_chunk(const Prepared& chunk, const std::optional<Digest>& parent);
+  // Whether the store or the public one has it. Pinned either way.
+  Result<bool> find_and_hold(const Digest& digest);
+  void hold(const std::unordered_set<FrameId>& frames);
   // What the store has of it; all of that is pinned.
   std::vector<std::optional<BlockRef>> match_and_hold(std::span<const BlockFacts> facts, const Recipe* parent);
   Result<BlockRef> place(std::span<const std::byte> block, const Digest& digest);
   Status close_frame();
+  // The oldest frame that was compressed into the pack.   False: none is done.
+  Result<bool> add_compressed(FrameCompressor::Wait wait);
+  Status add_all_compressed(FrameCompressor::Wait wait);
   Status make_room(uint32_t frame_blocks, size_t recipe_bytes);
   Status write_pack();
   Status write_rest();
@@ -39,8 +47,10 @@ struct Batch::State {
   }
 
   Store& store;
-  Pins::Holder pins;  // also after the commit: until somebody has noted what the chunks are for
-  FrameEncoder encoder;
+  Store* const common;  // may be null
+  Pins::Holder pins;    // also after the commit: until somebody has noted what the chunks are for
+  std::optional<Pins::Holder> common_pins;
+  FrameCompressor compressor;
   LiteralTable own;
   std::unordered_map<Digest, Recipe, DigestHash> recipes;
   std::optional<PackBuilder> pack;

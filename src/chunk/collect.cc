@@ -47,7 +47,8 @@ class Collection {
   Collection& operator=(const Collection&) = delete;
 
   Result<Store::Collected> run(const std::function<Result<Store::LiveSet>()>& ask) {
-    TRY_ASSIGN(const Store::LiveSet live, ask());
+    TRY_ASSIGN(Store::LiveSet live, ask());
+    used_elsewhere_ = std::move(live.frames);
     TRY_ASSIGN(const Index::Totals before, store_.index_->totals());
     TRY(note_packs());
     TRY(sort_out(live));
@@ -130,7 +131,10 @@ class Collection {
 
   void condemn(const PackId& id) {
     std::vector<FrameId> frames;
-    for (const FramePlace& place : frames_[id]) frames.push_back(place.entry.id);
+    for (const FramePlace& place : frames_[id]) {
+      if (used_elsewhere_.contains(place.entry.id)) return;
+      frames.push_back(place.entry.id);
+    }
     const bool done = pins_.condemn(frames, [&] {
       for (const FrameId frame : frames)
         if (std::vector<BlockPrint> prints = store_.literals_.take(frame); !prints.empty())
@@ -192,6 +196,7 @@ class Collection {
   FrameDecoder decoder_;
   std::vector<Index::Chunk> dead_, kept_;
   std::unordered_map<FrameId, uint32_t> used_;  // bit b: block b
+  std::unordered_set<FrameId> used_elsewhere_;  // by stores whose recipes cannot be changed from here
   std::map<PackId, Weight> weights_;
   std::map<PackId, std::vector<FramePlace>> frames_;
   std::set<PackId> emptied_;

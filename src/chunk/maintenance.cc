@@ -71,7 +71,7 @@ Status note_unknown(const Store& store, Verification& verification) {
 
 // A pack that outlived a collection may still describe chunks that died, or that were moved: by frames that are not there any
 // more. First all frames, then the records that can be carried out.
-Status build(const PackStorage& packs, const std::string& path, RebuildReport& report) {
+Status build(const PackStorage& packs, const std::string& path, const Store* common, RebuildReport& report) {
   TRY_ASSIGN(const std::unique_ptr<Index> index, Index::open(path));
   TRY_ASSIGN(const std::vector<PackId> ids, packs.list());
   std::vector<Index::AddedPack> found;
@@ -89,6 +89,7 @@ Status build(const PackStorage& packs, const std::string& path, RebuildReport& r
   }
   const auto can_be_carried_out = [&](const Recipe& recipe) {
     return std::ranges::all_of(recipe.extents, [&](const Extent& e) {
+      if (e.frame && is_common(*e.frame)) return common && common->index().frame(*e.frame & ~kCommonFrame).has_value();
       const auto frame = e.frame ? blocks.find(*e.frame) : blocks.end();
       return !e.frame || (frame != blocks.end() && e.first + e.blocks <= frame->second);
     });
@@ -130,11 +131,11 @@ Result<VerifyReport> verify(const Store& store, const std::function<void(const P
   return std::move(verification.report);
 }
 
-Result<RebuildReport> rebuild_index(const PackStorage& packs, const std::string& index_path) {
+Result<RebuildReport> rebuild_index(const PackStorage& packs, const std::string& index_path, const Store* common) {
   const std::string unfinished = index_path + ".unfinished";
   remove_database(unfinished);
   RebuildReport report;
-  const Status built = build(packs, unfinished, report);
+  const Status built = build(packs, unfinished, common, report);
   if (!built) {
     remove_database(unfinished);
     return tl::unexpected<Error>(built.error());

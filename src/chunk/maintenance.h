@@ -36,7 +36,8 @@ struct RebuildReport {
   std::vector<Problem> left_out;  // packs whose tail cannot be read
 };
 // A new index at `index_path` from all packs that there are, in the place of the old one, if any, once it is complete. The
-// store must not be open.   Errors: kIo, kNoSpace, kUnavailable; the old index is as before then.
-Result<RebuildReport> rebuild_index(const PackStorage& packs, const std::string& index_path);
+// store must not be open. `common`: the public store that it refers to; chunks that need it are forgotten without.
+//   Errors: kIo, kNoSpace, kUnavailable; the old index is as before then.
+Result<RebuildReport> rebuild_index(const PackStorage& packs, const std::string& index_path, const Store* common = nullptr);
 
 }  // namespace ramet::chunk

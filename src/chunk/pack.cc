@@ -46,11 +46,16 @@ bool PackBuilder::has_room_for(uint32_t frame_blocks, size_t recipe_bytes) const
 FrameEntry PackBuilder::add_frame(FrameId id, std::span<const std::byte> plain, std::span<const Digest> blocks,
                                   FrameEncoder& encoder) {
   stored_.clear();
-  FrameEntry entry = encoder.encode(plain, blocks, stored_);
+  const FrameEntry entry = encoder.encode(plain, blocks, stored_);
+  return add_frame(id, entry, stored_, blocks);
+}
+
+FrameEntry PackBuilder::add_frame(FrameId id, FrameEntry entry, std::span<const std::byte> stored,
+                                  std::span<const Digest> blocks) {
   entry.id = id;
   entry.offset = static_cast<uint32_t>(used_);
-  std::copy(stored_.begin(), stored_.end(), room_.data() + used_);
-  used_ += stored_.size();
+  std::ranges::copy(stored, room_.data() + used_);
+  used_ += stored.size();
   tail_bytes_ += frame_in_tail(entry.blocks);
   tail_.frames.push_back(entry);
   std::vector<BlockPrint>& prints = tail_.prints.emplace_back();

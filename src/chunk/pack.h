@@ -31,6 +31,8 @@ class PackBuilder {
   bool has_room_for(uint32_t frame_blocks, size_t recipe_bytes) const;
   // Requires: room for it; whole blocks, and the digest of each.
   FrameEntry add_frame(FrameId id, std::span<const std::byte> plain, std::span<const Digest> blocks, FrameEncoder& encoder);
+  // One that is compressed already.   Requires: as before; `entry` as FrameEncoder made it.
+  FrameEntry add_frame(FrameId id, FrameEntry entry, std::span<const std::byte> stored, std::span<const Digest> blocks);
   // Requires: room for it.
   void add_chunk(const Digest& digest, const Recipe& recipe);
   const PackTail& tail() const { return tail_; }

@@ -62,7 +62,7 @@ TEST_F(PackTest, FillsToItsLimitAndNotBeyond) {
   const std::vector<std::byte> plain = noise(kMaxFrameBytes, 2);
   const std::vector<Digest> digests = block_digests(plain);
   PackBuilder pack = PackBuilder::create(random_pack_id().value()).value();
-  FrameId id = ~FrameId{0} - 10000;
+  FrameId id = kCommonFrame - 10000;
   for (; pack.has_room_for(kFrameBlocks, 40); id++) {
     pack.add_frame(id, plain, digests, encoder_);
     pack.add_chunk(digest_of(plain), one_frame(id, 32));

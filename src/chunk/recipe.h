@@ -24,6 +24,10 @@ inline constexpr uint32_t kMaxChunkBlocks = 4096;  // 16 MiB
 
 // Unique in its domain and never used again; says nothing about where the frame lies.
 using FrameId = uint64_t;
+// Set in recipes for frames of the public store that this one may refer to (store.h, Options::common); never in a frame's own
+// id.
+inline constexpr FrameId kCommonFrame = FrameId{1} << 63;
+inline bool is_common(FrameId id) { return (id & kCommonFrame) != 0; }
 
 struct Extent {
   uint32_t blocks = 0;

@@ -8,6 +8,8 @@
 namespace ramet::chunk {
 
 Result<std::unique_ptr<Store>> Store::open(std::unique_ptr<PackStorage> packs, const std::string& index_path, Options options) {
+  if (options.common && options.common->options_.common)
+    return fail(ErrorKind::kInvalid, "a public store that refers to another one");
   TRY_ASSIGN(std::unique_ptr<Index> index, Index::open(index_path));
   std::unique_ptr<Store> store(new Store(std::move(packs), std::move(index), options));
   TRY(store->load());
@@ -42,14 +44,33 @@ Status Store::load() {
 
 Batch Store::begin() { return Batch(std::make_unique<Batch::State>(*this)); }
 
+Result<bool> Store::has(const Digest& digest) const {
+  TRY_ASSIGN(const bool own, index_->has_chunk(digest));
+  return own || !options_.common ? Result<bool>(own) : options_.common->has(digest);
+}
+
+Result<std::unordered_set<FrameId>> Store::uses_of_common() const {
+  std::unordered_set<FrameId> out;
+  TRY(index_->visit_chunks([&](const Index::Chunk& chunk) {
+    for (const Extent& e : chunk.recipe.extents)
+      if (e.frame && is_common(*e.frame)) out.insert(*e.frame & ~kCommonFrame);
+  }));
+  return out;
+}
+
 // A collection may move what a recipe names between looking it up and reading it: then the second look finds it.
 Status Store::assemble(const Digest& digest, const std::function<Result<std::span<std::byte>>(const Recipe&)>& place,
                        uint32_t first_block, FrameProof proof) const {
-  Assembly assembly(*index_, *packs_);
+  const Store* const common = options_.common;
+  Assembly assembly({*index_, *packs_},
+                    common ? std::optional(Assembly::Domain{*common->index_, *common->packs_}) : std::nullopt);
   for (int attempt = 1;; attempt++) {
-    TRY_ASSIGN(const Recipe recipe, index_->recipe(digest));
-    TRY_ASSIGN(const std::span<std::byte> out, place(recipe));
-    Status done = assembly.run(recipe, first_block, out, proof);
+    const Result<Recipe> recipe = index_->recipe(digest);
+    if (!recipe && recipe.error().kind() == ErrorKind::kNotFound && common)
+      return common->assemble(digest, place, first_block, proof);
+    if (!recipe) return tl::unexpected<Error>(recipe.error());
+    TRY_ASSIGN(const std::span<std::byte> out, place(*recipe));
+    Status done = assembly.run(*recipe, first_block, out, proof);
     if (done || done.error().kind() != ErrorKind::kNotFound || attempt == 3) return done;
   }
 }

@@ -3,6 +3,8 @@
 //   Batch b = store.begin();  b.put(bytes) ... b.put(bytes);  b.commit();  note what the chunks are for;  destroy b
 //
 // What a batch stored or found is safe from collections until the batch is destroyed, and from then on by being named to them.
+// A store may refer to one *public* store, never the other way and never to a third: what it does not have it reads there,
+// and its recipes name literals there. What neither has is not found, whoever else has it: nothing else is asked.
 // Only commit() makes anything durable or visible to others. It ends the last pack, which is synced, and then adds all of them
 // to the index in one transaction. A pack is announced in the index before it is written: what a crash left, and nothing else,
 // the next open() takes away. Chunks of zeros have no name and are never stored. Not here: which chunks are needed (garbage
@@ -25,6 +27,7 @@
 #include "chunk/pack.h"
 #include "chunk/pack_storage.h"
 #include "chunk/pins.h"
+#include "chunk/prepared.h"
 
 namespace ramet::chunk {
 
@@ -40,6 +43,8 @@ class Batch {
   // Requires: whole blocks, 1 to kMaxChunkBlocks. `parent`: a chunk that this one is probably a changed version of.
   // nullopt: all zero.   Errors: kInvalid (size), kNoSpace, kNoMemory, kIo; the batch can only be dropped then.
   Result<std::optional<Digest>> put(std::span<const std::byte> plain, const std::optional<Digest>& parent = std::nullopt);
+  // The same in two steps: prepare() may be another thread's.
+  Result<std::optional<Digest>> put(const Prepared& chunk, const std::optional<Digest>& parent = std::nullopt);
   // Errors: kNoSpace, kIo; nothing of the batch is there then.
   Status commit();
 
@@ -55,13 +60,15 @@ class Store {
  public:
   struct Options {
     uint32_t max_frames_per_chunk = kMaxChunkBlocks;  // foreign ones, see matcher.h
+    unsigned compress_threads = 0;                    // of each batch that stores much; 0: the one that puts
+    Store* common = nullptr;                          // the public store; refers to none itself, outlives this one
   };
   // `index_path` is a file that this store alone uses.   Errors: those of Index::open, and of reading the packs' tails.
   static Result<std::unique_ptr<Store>> open(std::unique_ptr<PackStorage> packs, const std::string& index_path,
                                              Options options);
 
   Batch begin();
-  Result<bool> has(const Digest& digest) const { return index_->has_chunk(digest); }
+  Result<bool> has(const Digest& digest) const;
   // Checked against its name.   Errors: kNotFound, kCorrupt, kIo, kUnavailable.
   Result<std::vector<std::byte>> get(const Digest& digest) const;
   // The same, to where `room` says: it is told how long the chunk is, and may refuse.   Errors: also those of `room`.
@@ -73,7 +80,11 @@ class Store {
   // What is needed, as those who hold manifests know it.
   struct LiveSet {
     std::unordered_set<Digest, DigestHash> chunks;
+    // Of a public store: what others refer to, asked of each of them by uses_of_common(). These frames stay as they are.
+    std::unordered_set<FrameId> frames;
   };
+  // The frames of the public store that chunks of this one refer to. Which of its chunks this one's users name they know.
+  Result<std::unordered_set<FrameId>> uses_of_common() const;
   struct Collected {
     uint64_t chunks_removed = 0, packs_removed = 0, packs_written = 0, bytes_before = 0, bytes_after = 0;
   };

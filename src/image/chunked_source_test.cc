@@ -59,6 +59,13 @@ bool readable_without_waiting(const BlockSource& source, uint64_t block) {
   const iovec v{buffer.data(), buffer.size()};
   return source.read({block, 1}, {&v, 1}, Wait::kNever).value();
 }
+// A page may leave memory at any time on a busy host: then it is read once more.
+bool in_memory_after_a_read(const BlockSource& source, uint64_t block) {
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries && reads_right(source, block); i++)
+    if (readable_without_waiting(source, block)) return true;
+  return false;
+}
 size_t descriptors_of(const BlockSource& source) {
   std::vector<int> fds;
   source.append_descriptors(fds);
@@ -135,7 +142,8 @@ TEST_F(ChunkedSourceTest, WhoMayNotWaitNeverAsks) {
   EXPECT_THAT(daemon.asked(), IsEmpty());
   daemon.give_descriptors(true);
   EXPECT_TRUE(reads_right(source, 0));
-  EXPECT_TRUE(readable_without_waiting(source, 1));  // just written, so in memory
+  EXPECT_TRUE(in_memory_after_a_read(source, 1));
+  EXPECT_THAT(daemon.asked(), ElementsAre(0));
 }
 
 TEST_F(ChunkedSourceTest, RangesOffTheDiskAreInvalid) {
@@ -433,7 +441,9 @@ TEST(ChunkedSource, HoldsOnlySoManyDescriptorsAndLetsTheOldestGo) {
   EXPECT_EQ(descriptors_of(source), kMaxHeldChunks);
   EXPECT_THAT(daemon.returned(), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
   EXPECT_LE(daemon.most_given(), static_cast<int>(kMaxHeldChunks));
-  EXPECT_TRUE(readable_without_waiting(source, 0));
+  const size_t asked = daemon.asked().size();
+  EXPECT_EQ(read_version(source, 0), 77u);  // still held
+  EXPECT_EQ(daemon.asked().size(), asked);
 }
 
 // ---- fork ----

@@ -57,8 +57,7 @@ Result<std::vector<PackId>> TieredStorage::list() const {
   TRY_ASSIGN(const std::vector<PackId> remote, remote_.list());
   all.insert(all.end(), remote.begin(), remote.end());
   std::ranges::sort(all);
-  const auto twice = std::ranges::unique(all);
-  all.erase(twice.begin(), twice.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
 

@@ -51,7 +51,8 @@ class Ramet(Tool):
 
     def literal_bytes(self):
         done = subprocess.run([self.program, "--store", self.store, "--json", "stats"], stdout=subprocess.PIPE, check=True)
-        return json.loads(done.stdout)["literal_bytes"]
+        said = json.loads(done.stdout)
+        return said["unique_bytes"] + said["shared_bytes"] + said["dead_bytes"]
 
     def _kind(self, one):
         return []

@@ -8,56 +8,14 @@
 #include <set>
 #include <unordered_map>
 
-#include "base/crc32c.h"
 #include "base/file.h"
+#include "chunk/inspection.h"
 
 namespace ramet::chunk {
 namespace {
 
-class Verification {
- public:
-  explicit Verification(const PackStorage& packs) : packs_(packs) {}
-
-  void look_at(const PackId& id) {
-    report.packs++;
-    const Result<PackTail> tail = check_pack(id);
-    if (!tail) {
-      note("pack " + to_hex(id), tail.error());
-      return;
-    }
-    for (const FrameEntry& entry : tail->frames) {
-      report.frames++;
-      plain_.resize(entry.blocks * kBlockBytes);
-      const std::span<const std::byte> stored = std::span(bytes_).subspan(entry.offset, entry.stored_bytes);
-      if (const Status good = decoder_.decode(entry, stored, plain_); !good)
-        note("frame " + std::to_string(entry.id) + " in pack " + to_hex(id), good.error());
-    }
-  }
-  void note(std::string where, const Error& error) { report.problems.push_back({std::move(where), error}); }
-
-  VerifyReport report;
-
- private:
-  // Reads all of it into bytes_.
-  Result<PackTail> check_pack(const PackId& id) {
-    TRY_ASSIGN(PackTail tail, read_pack_tail(packs_, id));
-    TRY_ASSIGN(const uint64_t size, packs_.size_bytes(id));
-    bytes_.resize(size);
-    TRY(packs_.read(id, 0, bytes_));
-    const std::span<const std::byte> bytes = bytes_;
-    TRY_ASSIGN(const PackFooter footer, decode_pack_footer(bytes.last<kPackFooterBytes>(), size));
-    if (crc32c(bytes.data(), size - kPackFooterBytes) != footer.body_crc)
-      return fail(ErrorKind::kCorrupt, "wrong checksum of the pack");
-    return tail;
-  }
-
-  const PackStorage& packs_;
-  FrameDecoder decoder_;
-  std::vector<std::byte> bytes_, plain_;
-};
-
 // Packs that the index does not know. Asked in the order in which a commit goes on, so that none escapes between two questions.
-Status note_unknown(const Store& store, Verification& verification) {
+Status note_unknown(const Store& store, Inspection& inspection) {
   TRY_ASSIGN(const std::vector<PackId> there, store.packs().list());
   TRY_ASSIGN(const std::vector<PackId> unfinished, store.index().unfinished_packs());
   TRY_ASSIGN(const std::vector<Index::Pack> packs, store.index().packs());
@@ -65,7 +23,7 @@ Status note_unknown(const Store& store, Verification& verification) {
   for (const Index::Pack& pack : packs) known.insert(pack.id);
   for (const PackId& id : there)
     if (!known.contains(id) && store.packs().size_bytes(id))  // or a batch took it away meanwhile
-      verification.note("pack " + to_hex(id), Error(ErrorKind::kCorrupt, "the index does not know it"));
+      inspection.note("pack " + to_hex(id), Error(ErrorKind::kCorrupt, "the index does not know it"));
   return {};
 }
 
@@ -110,25 +68,23 @@ void remove_database(const std::string& path) {
 Result<VerifyReport> verify(const Store& store, const std::function<void(const Progress&)>& progress) {
   TRY_ASSIGN(const std::vector<Index::Pack> packs, store.index().packs());
   TRY_ASSIGN(const std::vector<Digest> chunks, store.index().chunks());
-  Verification verification(store.packs());
-  if (const Status whole = store.index().check(); !whole) verification.note("index", whole.error());
-  TRY(note_unknown(store, verification));
+  Inspection inspection(store);
+  if (const Status whole = store.index().check(); !whole) inspection.note("index", whole.error());
+  TRY(note_unknown(store, inspection));
   Progress now{.done = 0, .total = packs.size() + chunks.size()};
   const auto step = [&] {
     now.done++;
     if (progress) progress(now);
   };
   for (const Index::Pack& pack : packs) {
-    verification.look_at(pack.id);
+    inspection.look_at(pack.id);
     step();
   }
   for (const Digest& digest : chunks) {
-    verification.report.chunks++;
-    if (const Result<std::vector<std::byte>> got = store.get(digest); !got)
-      verification.note("chunk " + digest.to_hex(), got.error());
+    inspection.look_at(digest);
     step();
   }
-  return std::move(verification.report);
+  return std::move(inspection.report);
 }
 
 Result<RebuildReport> rebuild_index(const PackStorage& packs, const std::string& index_path, const Store* common) {

@@ -81,6 +81,18 @@ std::span<const std::byte> PackBuilder::finish() {
   return room_.bytes().first(end);
 }
 
+Result<PackTail> check_pack(std::span<const std::byte> bytes, const PackId& id) {
+  if (bytes.size() < kPackHeaderBytes + kPackFooterBytes)
+    return fail(ErrorKind::kCorrupt, "pack " + to_hex(id) + " has " + std::to_string(bytes.size()) + " bytes only");
+  TRY_ASSIGN(const PackHeader header, decode_pack_header(bytes.first<kPackHeaderBytes>()));
+  TRY_ASSIGN(const PackFooter footer, decode_pack_footer(bytes.last<kPackFooterBytes>(), bytes.size()));
+  if (header.id != id || footer.id != id)
+    return fail(ErrorKind::kCorrupt, "pack " + to_hex(id) + " calls itself " + to_hex(footer.id));
+  if (crc32c(bytes.data(), bytes.size() - kPackFooterBytes) != footer.body_crc)
+    return fail(ErrorKind::kCorrupt, "wrong checksum of the pack");
+  return decode_pack_tail(bytes.subspan(footer.tail_offset, footer.tail_bytes), footer);
+}
+
 Result<PackTail> read_pack_tail(const PackStorage& storage, const PackId& id) {
   TRY_ASSIGN(const uint64_t size, storage.size_bytes(id));
   if (size < kPackHeaderBytes + kPackFooterBytes)

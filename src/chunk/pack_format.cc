@@ -54,7 +54,8 @@ std::string_view view(std::span<const std::byte> bytes) { return {reinterpret_ca
 bool take_frame(Decoder& in, uint64_t& offset, uint64_t end, FrameEntry& entry, std::vector<BlockPrint>& prints) {
   const std::optional<uint64_t> id = in.varint(), stored = id ? in.varint() : std::nullopt;
   const std::optional<uint8_t> blocks = stored ? in.byte() : std::nullopt, codec = blocks ? in.byte() : std::nullopt;
-  if (!codec || is_common(*id) || *blocks == 0 || *blocks > kFrameBlocks || *codec > static_cast<uint8_t>(FrameCodec::kZstd)) return false;
+  if (!codec || is_common(*id) || *blocks == 0 || *blocks > kFrameBlocks || *codec > static_cast<uint8_t>(FrameCodec::kZstd))
+    return false;
   if (*stored == 0 || *stored > kMaxFrameBytes || !range_within(offset, *stored, end)) return false;
   entry = {.id = *id,
            .offset = static_cast<uint32_t>(offset),

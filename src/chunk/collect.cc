@@ -50,6 +50,8 @@ class Collection {
     TRY_ASSIGN(Store::LiveSet live, ask());
     used_elsewhere_ = std::move(live.frames);
     TRY_ASSIGN(const Index::Totals before, store_.index_->totals());
+    // A row that is lost or wrong would have what it stands for taken for dead.
+    TRY(store_.index_->check());
     TRY(note_packs());
     TRY(sort_out(live));
     TRY(weigh());

@@ -51,6 +51,12 @@ class Client:
                 raise ApiError(answer.status, json.loads(answer.read()))
             yield answer
 
+    def healthy(self):
+        try:
+            return self.call("GET", "/v1/health", timeout=5)["status"] == "ok"
+        except (OSError, ApiError, ValueError):
+            return False
+
     def create(self, **fields):
         return Sandbox(self, self.call("POST", "/v1/sandboxes", {"template": "base", **fields}))
 

@@ -36,13 +36,6 @@ def monitor_pid(on_host, sandbox):
     return on_host("sh", "-c", f"cat /sys/fs/cgroup/ramet.slice/*/{sandbox.id}/cgroup.procs").split()[0]
 
 
-def healthy(api):
-    try:
-        return api.call("GET", "/v1/health", timeout=5)["status"] == "ok"
-    except (OSError, ApiError, ValueError):
-        return False
-
-
 def set_crash_point(on_host, step):
     """For the next rametd. Empty, not absent: what starts it keeps variables from one to the next."""
     on_host("sh", "-c", f"echo RAMET_CRASH_AT={step} > /run/rametd.env")
@@ -58,7 +51,7 @@ def restart_daemon(api, on_host):
         set_crash_point(on_host, crash_at)
         old = on_host("pidof", "rametd").strip()
         on_host("kill", "-9", old)
-        wait_until(lambda: on_host("pidof", "rametd", check=False).strip() not in ("", old) and healthy(api), 60, "a new rametd")
+        wait_until(lambda: on_host("pidof", "rametd", check=False).strip() not in ("", old) and api.healthy(), 60, "a new rametd")
 
     yield restart
     restart()
@@ -110,7 +103,7 @@ def test_time_runs_out_also_while_the_daemon_is_down(api, on_host, restart_daemo
         on_host("sh", "-c", "touch /run/rametd.hold; kill -9 $(pidof rametd)")
         time.sleep(4)
         on_host("rm", "/run/rametd.hold")
-        wait_until(lambda: healthy(api), 60, "a new rametd")
+        wait_until(lambda: api.healthy(), 60, "a new rametd")
         wait_until(lambda: state_of(api, sandbox) == "gone", 10, "its end")
 
 
@@ -135,7 +128,7 @@ def test_the_daemon_may_die_at_every_step(api, on_host, restart_daemon):
             set_crash_point(on_host, "")
             try_everything(api, bystander)
             wait_until(lambda: on_host("pidof", "rametd", check=False).strip() not in ("", old), 60, f"the death at {step}")
-            wait_until(lambda: healthy(api), 60, "a new rametd")
+            wait_until(lambda: api.healthy(), 60, "a new rametd")
             assert bystander.run(f"test -d /proc/{pid} && echo there") == "there", step
             for document in api.list():
                 if document["id"] in earlier:

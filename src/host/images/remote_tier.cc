@@ -5,13 +5,12 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "chunk/directory_storage.h"
 #include "chunk/s3/s3_storage.h"
 
 namespace ramet::host {
 
-Result<std::unique_ptr<chunk::TieredStorage>> RemoteTier::open_packs(const std::string& directory, RemoteTierOptions options) {
-  TRY_ASSIGN(std::unique_ptr<chunk::DirectoryStorage> local, chunk::DirectoryStorage::open(directory));
+Result<std::unique_ptr<chunk::TieredStorage>> RemoteTier::behind(std::unique_ptr<chunk::PackStorage> local,
+                                                                 RemoteTierOptions options) {
   TRY_ASSIGN(std::unique_ptr<chunk::s3::Client> client, chunk::s3::Client::create(std::move(options.place), {}));
   TRY_ASSIGN(std::unique_ptr<chunk::s3::S3Storage> remote,
              chunk::s3::S3Storage::create(std::move(client), std::move(options.prefix)));

@@ -27,9 +27,9 @@ struct RemoteTierOptions {
 
 class RemoteTier {
  public:
-  // Local packs of `directory` in front of the bucket. Asks nothing of the server.   Errors: kInvalid (endpoint, bucket,
-  // prefix), those of DirectoryStorage.
-  static Result<std::unique_ptr<chunk::TieredStorage>> open_packs(const std::string& directory, RemoteTierOptions options);
+  // The local packs in front of the bucket. Asks nothing of the server.   Errors: kInvalid (endpoint, bucket, prefix).
+  static Result<std::unique_ptr<chunk::TieredStorage>> behind(std::unique_ptr<chunk::PackStorage> local,
+                                                              RemoteTierOptions options);
 
   RemoteTier(chunk::TieredStorage& packs, const RemoteTierOptions& options);
   ~RemoteTier();

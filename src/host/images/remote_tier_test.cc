@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "chunk/directory_storage.h"
 #include "chunk/s3/testing/server.h"
 #include "chunk/store.h"
 #include "chunk/testing/contents.h"
@@ -23,7 +24,8 @@ struct RemoteTierTest : ::testing::Test {
             .interval = kNever};
   }
   void open(const RemoteTierOptions& options) {
-    std::unique_ptr<chunk::TieredStorage> opened = RemoteTier::open_packs(directory.path + "/packs", options).value();
+    std::unique_ptr<chunk::TieredStorage> opened =
+        RemoteTier::behind(chunk::DirectoryStorage::open(directory.path + "/packs").value(), options).value();
     packs = opened.get();
     store = chunk::Store::open(std::move(opened), directory.path + "/index.db", {}).value();
     tier.emplace(*packs, options);

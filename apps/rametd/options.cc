@@ -60,6 +60,7 @@ constexpr const char* kFooter =
     "\n"
     "Environment:\n"
     "  RAMET_STATE, RAMET_RUNTIME   defaults of --state and --runtime\n"
+    "  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN   keys of the remote tier\n"
     "\n"
     "Exit status: 0 stopped by a signal; 1 could not start (the last line on stderr says why); 2 wrong options.\n"
     "\n"
@@ -128,8 +129,28 @@ Parsed parse_command_line(int argc, char** argv) {
       ->group("Images");
   app.add_option("--prefetch-after", o.host.fill_after_misses,
                  "A part of an image (16 MiB) is fetched whole when so many blocks of it were asked for; 0: never")
+      ->envname("RAMET_PREFETCH_AFTER")
       ->check(CLI::Range(0, 1000))
       ->group("Images");
+
+  host::RemoteOptions& remote = o.host.remote;
+  app.add_option("--remote-endpoint", remote.endpoint, "https://HOST[:PORT] of an S3-compatible server behind the local packs")
+      ->envname("RAMET_REMOTE_ENDPOINT")
+      ->group("Remote tier");
+  app.add_option("--remote-bucket", remote.bucket, "Its bucket, which must be there")
+      ->envname("RAMET_REMOTE_BUCKET")
+      ->group("Remote tier");
+  app.add_option("--remote-region", remote.region, "Its region")->envname("RAMET_REMOTE_REGION")->group("Remote tier");
+  app.add_option("--remote-prefix", remote.prefix, "What keys begin with; one daemon alone has it")
+      ->envname("RAMET_REMOTE_PREFIX")
+      ->group("Remote tier");
+  app.add_option("--remote-local-mib", remote.local_mib, "Space of STATE for packs that the bucket has too; 0: none stays")
+      ->envname("RAMET_REMOTE_LOCAL_MIB")
+      ->default_str("all")
+      ->group("Remote tier");
+  remote.access_key = environment("AWS_ACCESS_KEY_ID");
+  remote.secret_key = environment("AWS_SECRET_ACCESS_KEY");
+  remote.session_token = environment("AWS_SESSION_TOKEN");
 
   app.add_option("--boot", o.host.eager_templates, "Boot this template at the start, not at its first create; `*` = all")
       ->group("Templates");

@@ -245,8 +245,12 @@ json::object to_json(const host::StoreReport& s) {
           {"reads", json::object{{"readers", s.readers},
                                  {"asks", s.asks},
                                  {"fetched_bytes", s.fetched_bytes},
+                                 {"distinct_frame_bytes", s.distinct_frame_bytes},
                                  {"filled_bytes", s.filled_bytes},
-                                 {"failed", s.failed}}}};
+                                 {"local_bytes", s.local_bytes},
+                                 {"remote_bytes", s.remote_bytes},
+                                 {"failed", s.failed}}},
+          {"remote", json::object{{"used", s.has_remote}, {"trouble", to_valid_utf8(s.remote_trouble)}}}};
 }
 
 json::object to_json(const host::HostReport& r) {

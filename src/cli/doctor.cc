@@ -94,6 +94,10 @@ std::optional<Finding> check_store(Session& session) {
                            std::to_string(store.at("template_disks").to_number<uint64_t>()) + " disks of templates in " +
                            bytes(store, "pack_bytes") + "; cache " + bytes(store.at("cache"), "bytes") + " of " +
                            bytes(store.at("cache"), "max_bytes");
+  const std::string trouble(store.at("remote").at("trouble").as_string());
+  if (!trouble.empty())
+    return Finding{"store", Level::kWarn, text + "; its remote tier does not work: " + trouble,
+                   "new packs wait here until it works again; see --remote-endpoint in `rametd --help`"};
   if (failed == 0) return Finding{"store", Level::kOk, text, ""};
   return Finding{"store", Level::kWarn, text + "; " + std::to_string(failed) + " reads failed",
                  "Look at the daemon's log for what is damaged."};

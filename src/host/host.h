@@ -21,6 +21,14 @@ namespace ramet::host {
 // kNone is for tests with tiny guests that have no agent: no child is ever confirmed, so never offer it to users.
 class Images;  // images/images.h
 
+// The bucket behind the packs of this host (images/remote_tier.h).
+struct RemoteOptions {
+  std::string endpoint;  // empty: none
+  std::string bucket, region = "us-east-1", prefix = "ramet";
+  std::string access_key, secret_key, session_token;
+  uint64_t local_mib = UINT64_MAX >> 20;  // of packs that stay on this host although they are there
+};
+
 enum class AgentUse { kRequired, kNone };
 
 struct HostOptions {
@@ -46,6 +54,7 @@ struct HostOptions {
   Milliseconds stray_interval{15'000};  // between looks for processes that belong to nobody
   uint64_t chunk_cache_mib = 4096;      // disk space for hot chunks of images, on top of what the store needs
   uint32_t fill_after_misses = 2;       // images/fill_policy.h
+  RemoteOptions remote;
   Milliseconds store_interval{60'000};  // between looks for what the store can forget; also between two packs that are checked
   uint32_t longest_overlay_chain = 16;  // frozen overlays of one sandbox; past it they are merged in the background
   AgentUse agent = AgentUse::kRequired;

@@ -8,7 +8,22 @@
 namespace ramet::host {
 namespace {
 constexpr Milliseconds kAttachDeadline{5000};
+
+Result<std::optional<RemoteTierOptions>> remote_tier(const RemoteOptions& o) {
+  if (o.endpoint.empty()) return std::optional<RemoteTierOptions>();
+  if (o.bucket.empty())
+    return fail(ErrorKind::kInvalid, "a remote tier at " + o.endpoint + " needs a bucket (--remote-bucket)");
+  if (o.access_key.empty() || o.secret_key.empty())
+    return fail(ErrorKind::kInvalid, "a remote tier at " + o.endpoint + " needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
+  return std::optional(RemoteTierOptions{.place = {.endpoint = o.endpoint,
+                                                   .region = o.region,
+                                                   .bucket = o.bucket,
+                                                   .credentials = {o.access_key, o.secret_key, o.session_token}},
+                                         .prefix = o.prefix,
+                                         .local_bytes = o.local_mib << 20});
 }
+
+}  // namespace
 
 Status HostImpl::open_images() {
   Images::Options options;
@@ -16,6 +31,7 @@ Status HostImpl::open_images() {
   options.store.cache_bytes = options_.chunk_cache_mib << 20;
   options.store.admit = [this](uint64_t bytes) { return admission_.check_disk(bytes); };
   options.store.reached = [](std::string_view step) { crash_point(step); };
+  TRY_ASSIGN(options.store.remote, remote_tier(options_.remote));
   options.fill.after_misses = options_.fill_after_misses;
   options.socket = paths_.chunk_socket();
   TRY_ASSIGN(images_, Images::open(std::move(options)));

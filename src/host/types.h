@@ -220,11 +220,15 @@ struct StoreReport {
   uint64_t packs = 0, pack_bytes = 0, chunks = 0;
   uint64_t cached_chunks = 0, cache_bytes = 0, cache_leased_bytes = 0, cache_max_bytes = 0;
   // Since the daemon began.
-  uint64_t readers = 0;        // connections now
-  uint64_t asks = 0;           // blocks that readers asked for
-  uint64_t fetched_bytes = 0;  // as stored, of frames read for them
-  uint64_t filled_bytes = 0;   // as stored, of chunks brought into the cache
-  uint64_t failed = 0;         // asks answered with an error
+  uint64_t readers = 0;                        // connections now
+  uint64_t asks = 0;                           // blocks that readers asked for
+  uint64_t fetched_bytes = 0;                  // as stored, of frames read for them
+  uint64_t distinct_frame_bytes = 0;           // the same, each frame once
+  uint64_t filled_bytes = 0;                   // as stored, of chunks brought into the cache
+  uint64_t local_bytes = 0, remote_bytes = 0;  // of packs, for whatever purpose
+  uint64_t failed = 0;                         // asks answered with an error
+  bool has_remote = false;
+  std::string remote_trouble;  // empty: none
 };
 struct HostReport {
   std::string version;

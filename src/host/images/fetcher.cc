@@ -17,9 +17,15 @@ tl::unexpected<Error> as_disk_error(Error error) {
 Result<std::vector<std::byte>> Fetcher::frame(chunk::FrameId id) {
   TRY_ASSIGN(const chunk::FramePlace place, store_.index().frame(id));
   TRY_ASSIGN(std::vector<std::byte> bytes, read(place));
+  count(place);
+  return bytes;
+}
+
+void Fetcher::count(const chunk::FramePlace& place) {
   counters_.frames++;
   counters_.fetched_bytes += place.entry.stored_bytes;
-  return bytes;
+  const std::lock_guard lock(mutex_);
+  if (seen_.insert(place.entry.id).second) counters_.distinct_bytes += place.entry.stored_bytes;
 }
 
 Status Fetcher::check_frame(chunk::FrameId id) {

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <unordered_set>
 #include <vector>
 
 #include "chunk/store.h"
@@ -12,9 +14,10 @@
 namespace ramet::host {
 
 struct ReadCounters {
-  std::atomic<uint64_t> asks{0};           // answers given to readers
-  std::atomic<uint64_t> frames{0};         // fetched for them
-  std::atomic<uint64_t> fetched_bytes{0};  // of these frames, as stored
+  std::atomic<uint64_t> asks{0};            // answers given to readers
+  std::atomic<uint64_t> frames{0};          // fetched for them
+  std::atomic<uint64_t> fetched_bytes{0};   // of these frames, as stored
+  std::atomic<uint64_t> distinct_bytes{0};  // the same, each frame once however often it was fetched
   std::atomic<uint64_t> chunks_filled{0};
   std::atomic<uint64_t> filled_bytes{0};  // of frames fetched to fill them, as stored
   std::atomic<uint64_t> failed{0};        // asks answered with an error
@@ -35,8 +38,11 @@ class Fetcher {
 
  private:
   Result<std::vector<std::byte>> read(const chunk::FramePlace& place);
+  void count(const chunk::FramePlace& place);
   chunk::Store& store_;
   ReadCounters& counters_;
+  std::mutex mutex_;
+  std::unordered_set<chunk::FrameId> seen_;  // guarded by mutex_: 8,192 per GiB read
 };
 
 }  // namespace ramet::host

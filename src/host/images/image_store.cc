@@ -20,19 +20,39 @@ Result<uint64_t> allocated_bytes(int file) {
 
 }  // namespace
 
+Result<ImageStore::Packs> ImageStore::open_packs(const ImageStoreOptions& options) {
+  TRY_ASSIGN(std::unique_ptr<chunk::PackStorage> here, chunk::DirectoryStorage::open(options.directory + "/packs"));
+  if (options.behind) here = options.behind(std::move(here));
+  Packs packs;
+  if (options.remote) {
+    TRY_ASSIGN(std::unique_ptr<chunk::TieredStorage> tiered, RemoteTier::behind(std::move(here), *options.remote));
+    packs.tiered = tiered.get();
+    packs.storage = std::move(tiered);
+  } else {
+    auto counted = std::make_unique<chunk::CountedStorage>(std::move(here));
+    packs.counted = counted.get();
+    packs.storage = std::move(counted);
+  }
+  return packs;
+}
+
+ImageStore::PackReads ImageStore::pack_reads() const {
+  if (tiered_) return {.local_bytes = tiered_->local_counts().read_bytes, .remote_bytes = tiered_->remote_counts().read_bytes};
+  return {.local_bytes = counted_->counts().read_bytes, .remote_bytes = 0};
+}
+
 Result<std::unique_ptr<ImageStore>> ImageStore::open(ImageStoreOptions options) {
   const std::string& directory = options.directory;
   TRY(make_directories(directory, 0700));
-  TRY_ASSIGN(std::unique_ptr<chunk::PackStorage> packs, chunk::DirectoryStorage::open(directory + "/packs"));
-  if (options.behind) packs = options.behind(std::move(packs));
-  TRY_ASSIGN(std::unique_ptr<chunk::Store> store, chunk::Store::open(std::move(packs), directory + "/index.db", {}));
+  TRY_ASSIGN(Packs packs, open_packs(options));
+  TRY_ASSIGN(std::unique_ptr<chunk::Store> store, chunk::Store::open(std::move(packs.storage), directory + "/index.db", {}));
   TRY_ASSIGN(
       std::unique_ptr<chunk::ChunkCache> cache,
       chunk::ChunkCache::open(directory + "/cache", {.max_bytes = options.cache_bytes, .trust = chunk::Trust::kSameBoot}));
   TRY_ASSIGN(commit::Catalogue images, commit::Catalogue::open(directory + "/images"));
   TRY_ASSIGN(commit::Catalogue templates, commit::Catalogue::open(directory + "/templates"));
   return std::unique_ptr<ImageStore>(
-      new ImageStore(std::move(options), std::move(store), std::move(cache), std::move(images), std::move(templates)));
+      new ImageStore(std::move(options), packs, std::move(store), std::move(cache), std::move(images), std::move(templates)));
 }
 
 Result<std::shared_ptr<OpenImage>> ImageStore::add(const ImageId& id, chunk::Batch&, const image::ManifestRoot& root) {

@@ -22,12 +22,14 @@
 #include <vector>
 
 #include "chunk/chunk_cache.h"
+#include "chunk/counted_storage.h"
 #include "chunk/store.h"
 #include "commit/catalogue.h"
 #include "commit/raw_image.h"
 #include "commit/stored_manifest.h"
 #include "host/images/fetcher.h"
 #include "host/images/open_image.h"
+#include "host/images/remote_tier.h"
 
 namespace ramet::host {
 
@@ -38,6 +40,7 @@ struct ImageStoreOptions {
   std::function<Status(uint64_t bytes)> admit = [](uint64_t) { return Status(); };
   // What stands between the store and the files of its packs: a remote tier, faults in tests.
   std::function<std::unique_ptr<chunk::PackStorage>(std::unique_ptr<chunk::PackStorage>)> behind;
+  std::optional<RemoteTierOptions> remote;
   // Steps at which a test may kill the daemon.
   std::function<void(std::string_view step)> reached = [](std::string_view) {};
 };
@@ -81,14 +84,31 @@ class ImageStore {
   const chunk::Store& chunks() const { return *store_; }
   chunk::ChunkCache& cache() { return *cache_; }
   Fetcher& fetcher() { return fetcher_; }
+  // Null: all packs are here.
+  const RemoteTier* remote() const { return remote_.get(); }
+  // Of packs, since this was opened.
+  struct PackReads {
+    uint64_t local_bytes = 0, remote_bytes = 0;
+  };
+  PackReads pack_reads() const;
   ReadCounters& counters() { return counters_; }
   const ImageStoreOptions& options() const { return options_; }
 
  private:
-  ImageStore(ImageStoreOptions options, std::unique_ptr<chunk::Store> store, std::unique_ptr<chunk::ChunkCache> cache,
-             commit::Catalogue images, commit::Catalogue templates)
+  // The packs as the store has them; both are parts of one thing.
+  struct Packs {
+    std::unique_ptr<chunk::PackStorage> storage;
+    const chunk::CountedStorage* counted = nullptr;  // without a remote tier
+    chunk::TieredStorage* tiered = nullptr;          // with one
+  };
+  static Result<Packs> open_packs(const ImageStoreOptions& options);
+  ImageStore(ImageStoreOptions options, const Packs& packs, std::unique_ptr<chunk::Store> store,
+             std::unique_ptr<chunk::ChunkCache> cache, commit::Catalogue images, commit::Catalogue templates)
       : options_(std::move(options)),
+        counted_(packs.counted),
+        tiered_(packs.tiered),
         store_(std::move(store)),
+        remote_(tiered_ ? std::make_unique<RemoteTier>(*tiered_, *options_.remote) : nullptr),
         cache_(std::move(cache)),
         fetcher_(*store_, counters_),
         images_(std::move(images)),
@@ -109,7 +129,11 @@ class ImageStore {
   void drop_unused();
 
   const ImageStoreOptions options_;
+  // Owned by store_, of which they are the packs; one of them is null.
+  const chunk::CountedStorage* const counted_;
+  chunk::TieredStorage* const tiered_;
   const std::unique_ptr<chunk::Store> store_;
+  const std::unique_ptr<RemoteTier> remote_;
   const std::unique_ptr<chunk::ChunkCache> cache_;
   ReadCounters counters_;
   Fetcher fetcher_;

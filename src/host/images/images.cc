@@ -73,6 +73,8 @@ Result<StoreReport> Images::report() const {
   TRY_ASSIGN(const chunk::Index::Totals totals, store_->chunks().totals());
   const chunk::ChunkCache::Usage cache = store_->cache().usage();
   const ReadCounters& counters = store_->counters();
+  const ImageStore::PackReads pack_reads = store_->pack_reads();
+  const std::optional<Error> trouble = store_->remote() ? store_->remote()->trouble() : std::nullopt;
   return StoreReport{.images = images.size(),
                      .template_disks = templates.size(),
                      .packs = totals.packs,
@@ -85,8 +87,13 @@ Result<StoreReport> Images::report() const {
                      .readers = server_->usage().connections,
                      .asks = counters.asks,
                      .fetched_bytes = counters.fetched_bytes,
+                     .distinct_frame_bytes = counters.distinct_bytes,
                      .filled_bytes = counters.filled_bytes,
-                     .failed = counters.failed};
+                     .local_bytes = pack_reads.local_bytes,
+                     .remote_bytes = pack_reads.remote_bytes,
+                     .failed = counters.failed,
+                     .has_remote = store_->remote() != nullptr,
+                     .remote_trouble = trouble ? trouble->message() : ""};
 }
 
 }  // namespace ramet::host

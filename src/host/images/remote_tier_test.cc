@@ -64,10 +64,13 @@ TEST_F(RemoteTierTest, WithoutALimitTheLocalPacksStay) {
 }
 
 TEST_F(RemoteTierTest, AServerThatIsAwayIsTroubleAndNothingIsLost) {
-  RemoteTierOptions away = options("away", 0);
-  away.place.endpoint = "http://127.0.0.1:1";
-  open(away);
+  RemoteTierOptions now = options("away", 0);
+  open(now);
   const Digest name = put(1);
+  tier.reset();
+  store.reset();
+  now.place.endpoint = "http://127.0.0.1:1";
+  open(now);
   EXPECT_EQ(tier->bring_up_to_date().error().kind(), ErrorKind::kUnavailable);
   EXPECT_TRUE(tier->trouble().has_value());
   EXPECT_EQ(store->get(name).value(), content(1));

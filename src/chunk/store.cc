@@ -19,8 +19,10 @@ Result<std::unique_ptr<Store>> Store::open(std::unique_ptr<PackStorage> packs, c
 Status Store::load() {
   TRY_ASSIGN(const std::vector<PackId> unfinished, index_->unfinished_packs());
   for (const PackId& id : unfinished) {
-    TRY(packs_->remove(id));
-    TRY(index_->forget_pack(id));
+    const Status removed = packs_->remove(id);
+    if (!removed && removed.error().kind() != ErrorKind::kUnavailable) return removed;
+    // A remote that is away keeps no host down: the pack stays announced, and the next open() takes it away.
+    if (removed) TRY(index_->forget_pack(id));
   }
   TRY_ASSIGN(const std::vector<Index::Pack> packs, index_->packs());
   if (packs.empty()) {

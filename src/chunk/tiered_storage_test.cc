@@ -130,6 +130,25 @@ TEST_F(TieredStorageTest, WithoutTheRemoteAllThatIsHereWorks) {
   EXPECT_EQ(store_->get(digest_of(chunk_)).error().kind(), ErrorKind::kCorrupt);
 }
 
+TEST_F(TieredStorageTest, AnUnfinishedPackAndARemoteThatIsAwayDoNotKeepAStoreFromOpening) {
+  const auto kept = local_->packs;
+  const std::string index = directory_.path + "/index.db";
+  store_.reset();
+  ASSERT_TRUE(Index::open(index).value()->begin_pack(random_pack_id().value()));
+  const auto open = [&](std::optional<ErrorKind> removals) {
+    std::unique_ptr<MemoryStorage> local = std::make_unique<MemoryStorage>(), remote = std::make_unique<MemoryStorage>();
+    local->packs = kept;
+    remote->fail_removals = removals;
+    store_ = Store::open(std::make_unique<TieredStorage>(std::move(local), std::move(remote)), index, {}).value();
+  };
+  open(ErrorKind::kUnavailable);
+  EXPECT_TRUE(reads_right());
+  EXPECT_EQ(store_->index().unfinished_packs()->size(), 1u);
+  store_.reset();
+  open(std::nullopt);
+  EXPECT_THAT(store_->index().unfinished_packs().value(), IsEmpty());
+}
+
 TEST_F(TieredStorageTest, RemovingTakesAwayBoth) {
   ASSERT_TRUE(tiered_->upload());
   ASSERT_TRUE(tiered_->remove(pack_));

@@ -13,7 +13,7 @@ namespace ramet::chunk::testing {
 class MemoryStorage final : public PackStorage {
  public:
   std::map<PackId, std::vector<std::byte>> packs;
-  std::optional<ErrorKind> fail_writes, fail_reads;
+  std::optional<ErrorKind> fail_writes, fail_reads, fail_removals;
   mutable size_t reads = 0;
 
   Status write(const PackId& id, std::span<const std::byte> bytes) override {
@@ -37,6 +37,7 @@ class MemoryStorage final : public PackStorage {
     return it->second.size();
   }
   Status remove(const PackId& id) override {
+    if (fail_removals) return fail(*fail_removals, "remove a pack (test)");
     packs.erase(id);
     return {};
   }

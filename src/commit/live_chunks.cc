@@ -17,6 +17,13 @@ Status visit_needed(const chunk::Store& store, const image::ManifestRoot& root,
   return {};
 }
 
+Status add_needed(const chunk::Store& store, const image::ManifestRoot& root, std::unordered_set<Digest, DigestHash>& needed) {
+  return visit_needed(store, root, [&](Needed, const Digest& digest) -> Status {
+    needed.insert(digest);
+    return {};
+  });
+}
+
 Status visit_roots(const Catalogue& catalogue,
                    const std::function<Status(const std::string& name, const image::ManifestRoot&)>& visit) {
   TRY_ASSIGN(const std::vector<std::string> names, catalogue.names());
@@ -34,13 +41,9 @@ Status visit_roots(const Catalogue& catalogue,
 
 Result<chunk::Store::LiveSet> live_chunks(const chunk::Store& store, std::span<const Catalogue> catalogues) {
   chunk::Store::LiveSet live;
-  const auto add = [&](Needed, const Digest& digest) -> Status {
-    live.chunks.insert(digest);
-    return {};
-  };
   for (const Catalogue& catalogue : catalogues)
     TRY(visit_roots(catalogue,
-                    [&](const std::string&, const image::ManifestRoot& root) { return visit_needed(store, root, add); }));
+                    [&](const std::string&, const image::ManifestRoot& root) { return add_needed(store, root, live.chunks); }));
   return live;
 }
 

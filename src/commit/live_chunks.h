@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <span>
+#include <unordered_set>
 
 #include "chunk/store.h"
 #include "commit/catalogue.h"
@@ -14,6 +15,8 @@ enum class Needed { kPage, kChunk };
 // The chunks that a manifest names, and its pages; none of zeros.   Errors: those of loading a page, and of `visit`.
 Status visit_needed(const chunk::Store& store, const image::ManifestRoot& root,
                     const std::function<Status(Needed, const Digest&)>& visit);
+// The same, into a set.
+Status add_needed(const chunk::Store& store, const image::ManifestRoot& root, std::unordered_set<Digest, DigestHash>& needed);
 
 // Images first, then unfinished imports. One that cannot be read ends it: what it needs is not known, and nothing of it may be
 // lost.   Errors: kCorrupt, kUnsupported, kIo, those of `visit`.

@@ -48,14 +48,6 @@ Result<Digest> chunk_of_parent(image::Manifest* parent, uint64_t number) {
   return has_one ? parent->chunk(number) : image::kZeros;
 }
 
-Status write_blocks(int file, uint64_t offset, std::span<const std::byte> chunk) {
-  return image::for_zero_runs(chunk, [&](image::BlockRange run, bool zero) -> Status {
-    if (zero) return {};
-    const uint64_t at = run.first * kBlockBytes;
-    return pwrite_all(file, chunk.subspan(at, run.count * kBlockBytes), offset + at);
-  });
-}
-
 // Writes to a file go past the page cache while this lives, where its file system can do that: half of an export's processor
 // time went into copying there, and what guests read would be driven out.
 class PastPageCache {
@@ -125,7 +117,7 @@ Status export_raw(image::Manifest& manifest, const chunk::Store& store, int file
       return fail(ErrorKind::kCorrupt,
                   "chunk " + std::to_string(number) + " of the image has " + std::to_string(bytes) + " bytes");
     }));
-    TRY(write_blocks(file, offset, chunk));
+    TRY(image::write_nonzero(file, offset, chunk));
     if (progress) progress({offset + chunk.size(), size});
   }
   if (progress) progress({size, size});

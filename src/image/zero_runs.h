@@ -1,9 +1,10 @@
-// image/zero_runs.h - blocks in a buffer, in runs that are, or are not, all zero. Thread: pure.
+// image/zero_runs.h - blocks in a buffer, in runs that are, or are not, all zero. Thread: stateless.
 #pragma once
 
 #include <span>
 
 #include "base/all_zero.h"
+#include "base/file.h"
 #include "base/result.h"
 #include "image/block.h"
 
@@ -22,6 +23,16 @@ Status for_zero_runs(std::span<const std::byte> bytes, F run) {
     at = end;
   }
   return {};
+}
+
+// What is not zero, into a file that is zero there: the rest stays a hole.   Requires: whole blocks.   Errors: those of
+// pwrite_all().
+inline Status write_nonzero(int file, uint64_t offset, std::span<const std::byte> bytes) {
+  return for_zero_runs(bytes, [&](BlockRange run, bool zero) -> Status {
+    if (zero) return {};
+    const uint64_t at = run.first * kBlockBytes;
+    return pwrite_all(file, bytes.subspan(at, run.count * kBlockBytes), offset + at);
+  });
 }
 
 }  // namespace ramet::image

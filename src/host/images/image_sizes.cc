@@ -2,6 +2,8 @@
 
 #include <unordered_map>
 
+#include "commit/live_chunks.h"
+
 namespace ramet::host {
 namespace {
 
@@ -9,7 +11,7 @@ using Frames = std::unordered_set<chunk::FrameId>;
 
 Result<Frames> frames_of(const chunk::Store& store, const OpenImage& image) {
   std::unordered_set<Digest, DigestHash> needed;
-  TRY(add_needed(store, image.root(), needed));
+  TRY(commit::add_needed(store, image.root(), needed));
   Frames frames;
   for (const Digest& name : needed) {
     TRY_ASSIGN(const chunk::Recipe recipe, store.index().recipe(name));

@@ -160,17 +160,6 @@ void ImageStore::warm(OpenImage& image, int file) {
   }
 }
 
-Status add_needed(const chunk::Store& store, const image::ManifestRoot& root, std::unordered_set<Digest, DigestHash>& needed) {
-  image::Manifest manifest = commit::manifest_in(store, root);
-  for (const Digest& page : root.pages)
-    if (page != image::kZeros) needed.insert(page);
-  for (uint64_t number = 0; number < manifest.chunks(); number++) {
-    TRY_ASSIGN(const Digest name, manifest.chunk(number));
-    if (name != image::kZeros) needed.insert(name);
-  }
-  return {};
-}
-
 Result<std::vector<image::ManifestRoot>> ImageStore::roots() {
   const std::lock_guard lock(names_mutex_);
   wants_collection_ = false;
@@ -195,7 +184,7 @@ Result<chunk::Store::Collected> ImageStore::collect() {
   return store_->collect([this]() -> Result<chunk::Store::LiveSet> {
     TRY_ASSIGN(const std::vector<image::ManifestRoot> all, roots());
     chunk::Store::LiveSet live;
-    for (const image::ManifestRoot& root : all) TRY(add_needed(*store_, root, live.chunks));
+    for (const image::ManifestRoot& root : all) TRY(commit::add_needed(*store_, root, live.chunks));
     return live;
   });
 }

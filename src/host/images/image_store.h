@@ -144,7 +144,4 @@ class ImageStore {
   bool wants_collection_ = true;          // guarded by names_mutex_; what a crash left is found by the first one
 };
 
-// Digests of all chunks, pages among them, that an image needs.   Errors: those of the store.
-Status add_needed(const chunk::Store& store, const image::ManifestRoot& root, std::unordered_set<Digest, DigestHash>& needed);
-
 }  // namespace ramet::host

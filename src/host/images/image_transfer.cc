@@ -56,11 +56,7 @@ Status ImageUpload::write(std::span<const std::byte> bytes) {
     const size_t take = to_border != 0 ? std::min(to_border, bytes.size()) : (whole != 0 ? whole : bytes.size());
     const std::span<const std::byte> piece = bytes.first(take);
     if (take % kBlockBytes == 0) {
-      TRY(image::for_zero_runs(piece, [&](image::BlockRange run, bool zero) -> Status {
-        if (zero) return {};
-        const uint64_t at = run.first * kBlockBytes;
-        return pwrite_all(file_.get(), piece.subspan(at, run.count * kBlockBytes), bytes_ + at);
-      }));
+      TRY(image::write_nonzero(file_.get(), bytes_, piece));
     } else if (!all_zero(piece)) {
       TRY(pwrite_all(file_.get(), piece, bytes_));
     }

@@ -33,6 +33,10 @@ def monitor_of(sandbox, on_host):
     script = (f"for p in $(cat $(find /sys/fs/cgroup -type d -name '*{sandbox.id}*' | sed 's|$|/cgroup.procs|')); do "
               "grep -q ramet-vmm /proc/$p/comm && echo $p; done")
     pids = on_host("sh", "-c", script).split()
+    end = time.monotonic() + 20
+    while len(pids) != 1 and time.monotonic() < end:  # it may still stand in its parent's
+        time.sleep(0.5)
+        pids = on_host("sh", "-c", script).split()
     if len(pids) != 1:
         pytest.skip(f"the cgroup of {sandbox.id} holds {pids}, not one monitor")
     return pids[0]

@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <span>
 #include <sstream>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "chunk/digest.h"
 
 namespace ramet::host {
 namespace {
@@ -72,9 +75,15 @@ std::optional<uint64_t> number_in(const std::string& path) {
   return std::strtoull(text->c_str(), nullptr, 10);
 }
 
+std::string name_of_tree(const std::string& state_dir) {
+  std::error_code relative_stays;
+  const std::string path = std::filesystem::absolute(state_dir, relative_stays).lexically_normal().string();
+  return chunk::sha256(std::as_bytes(std::span(path))).to_hex().substr(0, 12);
+}
+
 }  // namespace
 
-CgroupTree::CgroupTree(const std::string& root) {
+CgroupTree::CgroupTree(const std::string& root, const std::string& state_dir) {
   std::string top = root;
   if (!is_cgroup2(top)) top = root + "/unified";
   if (!is_cgroup2(top)) return;
@@ -82,9 +91,16 @@ CgroupTree::CgroupTree(const std::string& root) {
   const std::string slice = top + "/ramet.slice";
   if (!make_dir(slice)) return;
   enable_controllers(slice);
-  if (::access((slice + "/cgroup.procs").c_str(), W_OK) != 0) return;
-  slice_ = slice;
-  controllers_ = words(slice + "/cgroup.subtree_control");
+  const std::string tree = slice + "/" + name_of_tree(state_dir);
+  if (!make_dir(tree)) return;
+  enable_controllers(tree);
+  if (::access((tree + "/cgroup.procs").c_str(), W_OK) != 0) return;
+  tree_ = tree;
+  controllers_ = words(tree + "/cgroup.subtree_control");
+}
+
+CgroupTree::~CgroupTree() {
+  if (usable()) ::rmdir(tree_.c_str());
 }
 
 bool CgroupTree::has(std::string_view controller) const {
@@ -93,7 +109,7 @@ bool CgroupTree::has(std::string_view controller) const {
 
 CgroupReport CgroupTree::report() const {
   CgroupReport r;
-  r.root = slice_;
+  r.root = tree_;
   r.controllers = controllers_;
   r.usable = usable() && has("memory");
   return r;
@@ -128,9 +144,10 @@ std::optional<bool> CgroupTree::contains(const std::string& family, pid_t pid) c
   if (!usable()) return std::nullopt;
   const Result<std::string> text = read_file("/proc/" + std::to_string(pid) + "/cgroup");
   if (!text) return std::nullopt;
+  const std::string path = tree_.substr(tree_.rfind("/ramet.slice/")) + "/" + family + "/";
   std::istringstream in(*text);
   for (std::string line; std::getline(in, line);)
-    if (line.rfind("0::", 0) == 0) return line.find("/ramet.slice/" + family + "/") != std::string::npos;
+    if (line.rfind("0::", 0) == 0) return line.find(path) != std::string::npos;
   return std::nullopt;
 }
 
@@ -163,7 +180,7 @@ Status CgroupTree::remove_leaf(const std::string& family, const std::string& mac
 
 std::vector<std::string> CgroupTree::families() const {
   if (!usable()) return {};
-  return subdirectories(slice_);
+  return subdirectories(tree_);
 }
 
 Status CgroupTree::remove_family(const std::string& family) const {

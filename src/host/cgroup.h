@@ -1,7 +1,8 @@
-// host/cgroup.h - control groups v2 of all machines: ramet.slice/FAMILY/MACHINE, outside the daemon's own unit.
-// The hard memory limit stands on the family, because pages inherited by a fork stay charged to the ancestor; leaves carry CPU
-// and process limits. Without v2 controllers everything goes on, only unlimited: every call succeeds and report() says so.
-// Thread: any; the kernel serialises. Not here: who belongs where (sandboxes) and admission (admission.h).
+// host/cgroup.h - control groups v2 of all machines: ramet.slice/DAEMON/FAMILY/MACHINE, outside the daemon's own unit. DAEMON
+// is the state directory's, so that two daemons of one host never tidy up each other's. The hard memory limit stands on the
+// family, because pages inherited by a fork stay charged to the ancestor; leaves carry CPU and process limits. Without v2
+// controllers everything goes on, only unlimited: every call succeeds and report() says so. Thread: any; the kernel serialises.
+// Not here: who belongs where (sandboxes) and admission (admission.h).
 #pragma once
 
 #include <sys/types.h>
@@ -26,10 +27,15 @@ struct LeafLimits {
 
 class CgroupTree {
  public:
-  // Looks for v2 at `root`, then `root`/unified; makes ramet.slice and turns controllers on. Never fails: see report().
-  explicit CgroupTree(const std::string& root);
+  // Looks for v2 at `root`, then `root`/unified; makes the tree of this state directory and turns controllers on. Never fails:
+  // see report().
+  CgroupTree(const std::string& root, const std::string& state_dir);
+  // An empty tree goes; one with machines stays.
+  ~CgroupTree();
+  CgroupTree(const CgroupTree&) = delete;
+  CgroupTree& operator=(const CgroupTree&) = delete;
 
-  bool usable() const { return !slice_.empty(); }
+  bool usable() const { return !tree_.empty(); }
   CgroupReport report() const;
 
   Status make_family(const std::string& family, const FamilyLimits& limits) const;
@@ -51,13 +57,13 @@ class CgroupTree {
   std::optional<uint64_t> family_memory_max(const std::string& family) const;
 
  private:
-  std::string family_dir(const std::string& family) const { return slice_ + "/" + family; }
+  std::string family_dir(const std::string& family) const { return tree_ + "/" + family; }
   std::string leaf_dir(const std::string& family, const std::string& machine) const {
     return family_dir(family) + "/" + machine;
   }
   bool has(std::string_view controller) const;
 
-  std::string slice_;                     // empty: no v2 here
+  std::string tree_;                      // ramet.slice/DAEMON; empty: no v2 here
   std::vector<std::string> controllers_;  // those that leaves really have
 };
 

@@ -25,7 +25,7 @@ HostImpl::HostImpl(HostOptions options)
     : options_(std::move(options)),
       paths_{options_.state_dir, options_.runtime_dir},
       overlays_(paths_),
-      cgroups_(options_.cgroup_root),
+      cgroups_(options_.cgroup_root, options_.state_dir),
       resources_{paths_, overlays_, cgroups_},
       admission_(options_.state_dir, {options_.memory_reserve_mib << 20, options_.disk_reserve_mib << 20}) {}
 

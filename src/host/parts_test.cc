@@ -79,7 +79,7 @@ TEST_F(PartsTest, OverlaysAreMadeOnceSealedAndRemoved) {
 }
 
 TEST_F(PartsTest, WithoutCgroup2EverythingGoesOnUnlimited) {
-  const CgroupTree tree(paths_.state_dir);
+  const CgroupTree tree(paths_.state_dir, paths_.state_dir);
   EXPECT_FALSE(tree.usable());
   EXPECT_FALSE(tree.report().usable);
   EXPECT_TRUE(tree.make_family("f", {1 << 20}));
@@ -90,8 +90,25 @@ TEST_F(PartsTest, WithoutCgroup2EverythingGoesOnUnlimited) {
   EXPECT_TRUE(tree.leaves().empty());
 }
 
-TEST(Cgroups, ALeafHoldsItsProcessAndGoesWithIt) {
-  const CgroupTree tree("/sys/fs/cgroup");
+TEST_F(PartsTest, DaemonsOfOneHostHaveTreesOfTheirOwn) {
+  const CgroupTree ours("/sys/fs/cgroup", paths_.state_dir);
+  if (!ours.usable()) GTEST_SKIP() << "no writable cgroup v2";
+  std::string theirs_root;
+  {
+    const CgroupTree theirs("/sys/fs/cgroup", paths_.state_dir + "/other");
+    theirs_root = theirs.report().root;
+    ASSERT_TRUE(theirs.make_family("f", {}));
+    EXPECT_EQ(theirs.families(), std::vector<std::string>{"f"});
+    EXPECT_TRUE(ours.families().empty());
+    EXPECT_TRUE(ours.remove_family("f"));
+    EXPECT_EQ(theirs.families(), std::vector<std::string>{"f"});
+    ASSERT_TRUE(theirs.remove_family("f"));
+  }
+  EXPECT_NE(::access(theirs_root.c_str(), F_OK), 0);
+}
+
+TEST_F(PartsTest, ALeafHoldsItsProcessAndGoesWithIt) {
+  const CgroupTree tree("/sys/fs/cgroup", paths_.state_dir);
   if (!tree.usable()) GTEST_SKIP() << "no writable cgroup v2";
   const std::string family = new_id("ts");
   ASSERT_TRUE(tree.make_family(family, {}));

@@ -33,7 +33,7 @@ def state_of(api, sandbox):
 
 def monitor_pid(on_host, sandbox):
     """The process in the sandbox's control group."""
-    return on_host("sh", "-c", f"cat /sys/fs/cgroup/ramet.slice/*/{sandbox.id}/cgroup.procs").split()[0]
+    return on_host("sh", "-c", f"cat /sys/fs/cgroup/ramet.slice/*/*/{sandbox.id}/cgroup.procs").split()[0]
 
 
 def set_crash_point(on_host, step):
@@ -59,7 +59,7 @@ def restart_daemon(api, on_host):
 
 def leftovers(on_host):
     """Everything of sandboxes that lies around on the host, by name; template boots and zygotes apart."""
-    listing = on_host("sh", "-c", "cd /var/lib/ramet && ls machines overlays /run/ramet/vm; ls -d /sys/fs/cgroup/ramet.slice/*/ | xargs -n1 basename")
+    listing = on_host("sh", "-c", "cd /var/lib/ramet && ls machines overlays /run/ramet/vm; ls -d /sys/fs/cgroup/ramet.slice/*/*/ | xargs -n1 basename")
     return sorted(word for word in listing.split() if word.startswith("sb-"))
 
 
@@ -67,7 +67,7 @@ def test_a_killed_monitor_ends_its_sandbox_only(api, on_host):
     family = api.create()
     children, _ = family.fork(2)
     with deleting([family, *children]):
-        wait_until(lambda: on_host("sh", "-c", f"ls /sys/fs/cgroup/ramet.slice/{family.id}").count(children[0].id), 20, "its own leaf")
+        wait_until(lambda: on_host("sh", "-c", f"ls /sys/fs/cgroup/ramet.slice/*/{family.id}").count(children[0].id), 20, "its own leaf")
         on_host("kill", "-9", monitor_pid(on_host, family))
         wait_until(lambda: state_of(api, family) == "failed", 20, "noticing it")
         assert api.call("GET", family.path)["state"] == "failed"
@@ -158,7 +158,7 @@ def test_a_parent_at_its_limit_lives_while_its_family_has_room(api, on_host):
         parent.write("/home/user/hold.py", hold.encode(), mode="0644")
         pid = parent.start("exec python3 /home/user/hold.py", user="user")
         parent.wait_for("test -s /home/user/filled", seconds=120)
-        family = f"/sys/fs/cgroup/ramet.slice/{parent.id}"
+        family = on_host("sh", "-c", f"echo /sys/fs/cgroup/ramet.slice/*/{parent.id}").strip()
         on_host("sh", "-c", f"echo $(($(cat {family}/memory.current) + {room})) > {family}/memory.max")
         for rounds in range(2, 12):
             try:

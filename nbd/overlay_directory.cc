@@ -48,7 +48,7 @@ Result<ReaderAndWriter> open_both(const std::string& path) {
 }  // namespace
 
 Result<OverlayDirectory> OverlayDirectory::open(const std::string& path, const std::string& base) {
-  TRY(make_directories(path, 0700));
+  TRY(make_lasting_directories(path, 0700));
   OverlayDirectory directory;
   TRY_ASSIGN(directory.lock, lock_directory(path));
   TRY(claim_base(path, base));

@@ -68,6 +68,9 @@ TEST(Endian, BytesAreLittleEndian) {
 TEST(File, ReplaceKeepsOldOrNew) {
   const std::string dir = std::filesystem::temp_directory_path() / ("ramet_base_" + std::to_string(::getpid()));
   ASSERT_TRUE(make_directories(dir + "/a/b"));
+  ASSERT_TRUE(make_lasting_directories(dir + "/a/c//d/"));
+  EXPECT_TRUE(open_file(dir + "/a/c/d", O_RDONLY | O_DIRECTORY));
+  ASSERT_TRUE(make_lasting_directories(dir + "/a/c/d"));
   ASSERT_TRUE(replace_file(dir + "/a/b/f", "one"));
   ASSERT_TRUE(replace_file(dir + "/a/b/f", "two"));
   EXPECT_EQ(*read_file(dir + "/a/b/f"), "two");

@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <functional>
 
 namespace ramet {
 
@@ -123,13 +125,31 @@ Status replace_file(const std::string& path, std::string_view content, mode_t mo
   return sync_directory(directory);
 }
 
-Status make_directories(const std::string& path, mode_t mode) {
+namespace {
+
+Status make_each_directory(const std::string& path, mode_t mode, const std::function<Status(const std::string&)>& made) {
   for (size_t at = 1; at <= path.size(); at++) {
     if (at != path.size() && path[at] != '/') continue;
     const std::string part = path.substr(0, at);
-    if (::mkdir(part.c_str(), mode) < 0 && errno != EEXIST) return fail_errno("create directory " + part);
+    if (::mkdir(part.c_str(), mode) == 0)
+      TRY(made(part));
+    else if (errno != EEXIST)
+      return fail_errno("create directory " + part);
   }
   return {};
+}
+
+}  // namespace
+
+Status make_directories(const std::string& path, mode_t mode) {
+  return make_each_directory(path, mode, [](const std::string&) { return Status(); });
+}
+
+Status make_lasting_directories(const std::string& path, mode_t mode) {
+  return make_each_directory(path, mode, [](const std::string& made) {
+    const size_t slash = made.rfind('/');
+    return sync_directory(slash == std::string::npos ? "." : made.substr(0, std::max<size_t>(slash, 1)));
+  });
 }
 
 Result<UniqueFd> make_memfd(const char* name, uint64_t size_bytes) {

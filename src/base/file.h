@@ -33,6 +33,8 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes = 16u <<
 Status replace_file(const std::string& path, std::string_view content, mode_t mode = 0644);
 Status sync_directory(const std::string& path);
 Status make_directories(const std::string& path, mode_t mode = 0755);
+// Those it made are there after lost power too. For what is made once, not per sandbox.
+Status make_lasting_directories(const std::string& path, mode_t mode = 0755);
 
 Result<UniqueFd> make_memfd(const char* name, uint64_t size_bytes);
 struct SocketPair {

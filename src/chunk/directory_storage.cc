@@ -56,7 +56,7 @@ Result<std::vector<std::string>> names_in(int directory) {
 std::string pack_name(const PackId& id) { return to_hex(id) + std::string(kSuffix); }
 
 Result<std::unique_ptr<DirectoryStorage>> DirectoryStorage::open(const std::string& path) {
-  TRY(make_directories(path, 0700));
+  TRY(make_lasting_directories(path, 0700));
   TRY_ASSIGN(UniqueFd directory, open_file(path, O_RDONLY | O_DIRECTORY));
   UniqueFd lock(::openat(directory.get(), std::string(kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock) return fail_errno("open " + path + "/" + std::string(kLock));

@@ -32,7 +32,7 @@ Status check_image_name(std::string_view name) {
 }
 
 Result<Catalogue> Catalogue::open(const std::string& directory) {
-  TRY(make_directories(directory, 0700));
+  TRY(make_lasting_directories(directory, 0700));
   return Catalogue(directory);
 }
 

@@ -32,7 +32,7 @@ HostImpl::HostImpl(HostOptions options)
 Status HostImpl::start() {
   for (const std::string& dir :
        {paths_.state_dir, paths_.templates(), paths_.machines(), paths_.overlays(), paths_.runtime_dir, paths_.sockets()})
-    TRY(make_directories(dir, 0700));
+    TRY(make_lasting_directories(dir, 0700));
   TRY_ASSIGN(lock_, open_file(paths_.lock(), O_RDWR | O_CREAT, 0600));
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) < 0)
     return fail(ErrorKind::kConflict, "another daemon uses the state directory " + paths_.state_dir);

@@ -43,7 +43,7 @@ ImageStore::PackReads ImageStore::pack_reads() const {
 
 Result<std::unique_ptr<ImageStore>> ImageStore::open(ImageStoreOptions options) {
   const std::string& directory = options.directory;
-  TRY(make_directories(directory, 0700));
+  TRY(make_lasting_directories(directory, 0700));
   TRY_ASSIGN(Packs packs, open_packs(options));
   TRY_ASSIGN(std::unique_ptr<chunk::Store> store, chunk::Store::open(std::move(packs.storage), directory + "/index.db", {}));
   TRY_ASSIGN(

@@ -134,11 +134,11 @@ class ChunkDaemon {
     }
   }
   void take(Reader& reader, const Hello& hello) {
-    say(reader.socket.get(), Welcome{blocks_, get<uint64_t>([&] { return content_number_; })});
-    set([&] {
+    set([&] {  // before the answer: whoever has that may look
       hellos_.push_back(hello);
       count(reader, static_cast<int>(hello.held.size()));
     });
+    say(reader.socket.get(), Welcome{blocks_, get<uint64_t>([&] { return content_number_; })});
   }
   void take(Reader& reader, const Returned& returned) {
     set([&] {

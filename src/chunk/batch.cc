@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "chunk/batch_literals.h"
 #include "chunk/batch_state.h"
@@ -127,39 +128,39 @@ void Batch::State::hold(const std::unordered_set<FrameId>& frames) {
 Result<BlockRef> Batch::State::place(std::span<const std::byte> block, const Digest& digest) {
   const BlockPrint print = print_of(digest);
   // Stored a moment ago, in this very chunk: a page of ones, say.
-  if (const std::optional<BlockRef> again = own.find(print); again && own.print_of(*again) == print) return *again;
-  if (frame_digests.empty()) {
+  if (const std::optional<BlockRef> again = own.find(print)) return *again;
+  if (growing.blocks.empty()) {
     if (next_id == ids_end) {
       TRY_ASSIGN(next_id, store.index_->reserve_frame_ids(kFrameIdsAtOnce));
       ids_end = next_id + kFrameIdsAtOnce;
     }
-    frame = next_id++;
+    growing = compressor.empty_frame();
+    growing.id = next_id++;
   }
-  const BlockRef ref{frame, static_cast<uint32_t>(frame_digests.size())};
-  frame_plain.insert(frame_plain.end(), block.begin(), block.end());
-  frame_digests.push_back(digest);
-  own.append(frame, print);
-  if (frame_digests.size() == kFrameBlocks) TRY(close_frame());
+  const BlockRef ref{growing.id, static_cast<uint32_t>(growing.blocks.size())};
+  growing.plain.insert(growing.plain.end(), block.begin(), block.end());
+  growing.blocks.push_back(digest);
+  own.append(growing.id, print);
+  if (growing.blocks.size() == kFrameBlocks) TRY(close_frame());
   return ref;
 }
 
 Status Batch::State::close_frame() {
-  if (frame_digests.empty()) return {};
+  if (growing.blocks.empty()) return {};
   if (compressor.full()) {
     TRY_ASSIGN(const bool oldest, add_compressed(FrameCompressor::Wait::kYes));
     (void)oldest;
   }
-  compressor.add({frame, std::move(frame_plain), std::move(frame_digests), {}, {}});
-  frame_plain = {};
-  frame_digests = {};
+  compressor.add(std::exchange(growing, {}));
   return add_all_compressed(FrameCompressor::Wait::kNo);
 }
 
 Result<bool> Batch::State::add_compressed(FrameCompressor::Wait wait) {
-  const std::optional<FrameCompressor::Frame> done = compressor.take(wait);
+  std::optional<FrameCompressor::Frame> done = compressor.take(wait);
   if (!done) return false;
   TRY(make_room(done->entry.blocks, 0));
-  pack->add_frame(done->id, done->entry, done->stored, done->blocks);
+  pack->add_frame(done->id, done->entry, done->stored_bytes(), done->blocks);
+  compressor.give_back(*std::move(done));
   return true;
 }
 
@@ -172,7 +173,7 @@ Status Batch::State::add_all_compressed(FrameCompressor::Wait wait) {
 
 Status Batch::State::make_room(uint32_t frame_blocks, size_t recipe_bytes) {
   if (pack && pack->has_room_for(frame_blocks, recipe_bytes)) return {};
-  if (pack) TRY(write_pack());
+  if (pack) return write_pack();
   TRY_ASSIGN(const PackId id, random_pack_id());
   TRY_ASSIGN(pack, PackBuilder::create(id));
   return {};
@@ -188,14 +189,17 @@ Status Batch::State::write_pack() {
     return done;
   }
   written.push_back({id, bytes.size(), pack->tail()});
-  pack.reset();
+  TRY_ASSIGN(const PackId next, random_pack_id());
+  pack->restart(next);
   return {};
 }
 
 Status Batch::State::write_rest() {
   TRY(close_frame());
   TRY(add_all_compressed(FrameCompressor::Wait::kYes));
-  return pack && !pack->empty() ? write_pack() : Status();
+  if (pack && !pack->empty()) TRY(write_pack());
+  pack.reset();
+  return {};
 }
 
 }  // namespace ramet::chunk

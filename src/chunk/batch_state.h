@@ -55,10 +55,8 @@ struct Batch::State {
   std::unordered_map<Digest, Recipe, DigestHash> recipes;
   std::optional<PackBuilder> pack;
   std::vector<Index::AddedPack> written;
-  // The frame that grows.
-  FrameId frame = 0, next_id = 0, ids_end = 0;
-  std::vector<std::byte> frame_plain;
-  std::vector<Digest> frame_digests;
+  FrameCompressor::Frame growing;
+  FrameId next_id = 0, ids_end = 0;
   bool committed = false;
   bool failed = false;
   bool in_doubt = false;

@@ -3,6 +3,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 namespace ramet::chunk {
@@ -18,23 +19,18 @@ FrameEncoder::~FrameEncoder() = default;
 FrameDecoder::FrameDecoder() : context_(::ZSTD_createDCtx()) {}
 FrameDecoder::~FrameDecoder() = default;
 
-FrameEntry FrameEncoder::encode(std::span<const std::byte> plain, std::span<const Digest> blocks, std::vector<std::byte>& out) {
+FrameEntry FrameEncoder::encode(std::span<const std::byte> plain, std::span<const Digest> blocks, std::span<std::byte> out) {
   FrameEntry entry;
   entry.blocks = static_cast<uint32_t>(plain.size() / kBlockBytes);
   entry.digest = digest_of(blocks);
-  const size_t start = out.size();
   // One byte less than the plain form: what does not shrink is not worth decoding.
-  out.resize(start + plain.size());
-  const size_t n =
-      context_ ? ::ZSTD_compressCCtx(context_.get(), out.data() + start, plain.size() - 1, plain.data(), plain.size(), kLevel)
-               : size_t{0} - 1;
-  if (!::ZSTD_isError(n)) {
-    entry.codec = FrameCodec::kZstd;
-    out.resize(start + n);
-  } else {
-    std::copy(plain.begin(), plain.end(), out.begin() + static_cast<std::ptrdiff_t>(start));
-  }
-  entry.stored_bytes = static_cast<uint32_t>(out.size() - start);
+  const size_t n = context_
+                       ? ::ZSTD_compressCCtx(context_.get(), out.data(), plain.size() - 1, plain.data(), plain.size(), kLevel)
+                       : size_t{0} - 1;
+  const bool shrank = !::ZSTD_isError(n);
+  if (!shrank) std::memcpy(out.data(), plain.data(), plain.size());
+  entry.codec = shrank ? FrameCodec::kZstd : FrameCodec::kPlain;
+  entry.stored_bytes = static_cast<uint32_t>(shrank ? n : plain.size());
   return entry;
 }
 

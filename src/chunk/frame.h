@@ -38,9 +38,9 @@ class FrameEncoder {
  public:
   FrameEncoder();
   ~FrameEncoder();
-  // Appends the stored form to `out`; fills in everything of the entry but id and offset.   Requires: whole blocks, 1 to 32,
-  // and the digest of each.
-  FrameEntry encode(std::span<const std::byte> plain, std::span<const Digest> blocks, std::vector<std::byte>& out);
+  // Writes the stored form to the beginning of `out`; fills in everything of the entry but id and offset.   Requires: whole
+  // blocks, 1 to 32, and the digest of each; out is at least as long as they are.
+  FrameEntry encode(std::span<const std::byte> plain, std::span<const Digest> blocks, std::span<std::byte> out);
 
  private:
   struct Free {

@@ -28,16 +28,23 @@ TEST_P(FrameCompressorTest, GivesBackEveryFrameInOrder) {
   FrameCompressor compressor(GetParam());
   FrameDecoder decoder;
   uint64_t next = 0;
-  const auto check = [&](const FrameCompressor::Frame& frame) {
+  const auto check = [&](FrameCompressor::Frame frame) {
     const FrameCompressor::Frame expected = frame_number(next);
     ASSERT_EQ(frame.id, next++);
     Bytes plain(expected.plain.size());
-    ASSERT_TRUE(decoder.decode(frame.entry, frame.stored, plain));
+    ASSERT_TRUE(decoder.decode(frame.entry, frame.stored_bytes(), plain));
     ASSERT_EQ(plain, expected.plain);
+    compressor.give_back(std::move(frame));
   };
   for (uint64_t n = 0; n < 300; n++) {
     if (compressor.full()) check(*compressor.take(FrameCompressor::Wait::kYes));
-    compressor.add(frame_number(n));
+    FrameCompressor::Frame frame = compressor.empty_frame();
+    const FrameCompressor::Frame content = frame_number(n);
+    ASSERT_TRUE(frame.plain.empty() && frame.blocks.empty());
+    frame.id = n;
+    frame.plain.assign(content.plain.begin(), content.plain.end());
+    frame.blocks = content.blocks;
+    compressor.add(std::move(frame));
     if (n % 7 == 0)
       if (const auto done = compressor.take(FrameCompressor::Wait::kNo)) check(*done);
   }

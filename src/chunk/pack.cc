@@ -33,9 +33,15 @@ Result<PackId> random_pack_id() {
 Result<PackBuilder> PackBuilder::create(const PackId& id) {
   TRY_ASSIGN(MappedRegion room,
              MappedRegion::map(kMaxPackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE));
-  const auto header = encode_pack_header({id});
-  std::copy(header.begin(), header.end(), room.data());
   return PackBuilder(id, std::move(room));
+}
+
+void PackBuilder::restart(const PackId& id) {
+  header_ = {id};
+  std::ranges::copy(encode_pack_header(header_), room_.data());
+  used_ = kPackHeaderBytes;
+  tail_bytes_ = 2 * kMaxVarintBytes;
+  tail_ = {};
 }
 
 bool PackBuilder::has_room_for(uint32_t frame_blocks, size_t recipe_bytes) const {
@@ -45,17 +51,20 @@ bool PackBuilder::has_room_for(uint32_t frame_blocks, size_t recipe_bytes) const
 
 FrameEntry PackBuilder::add_frame(FrameId id, std::span<const std::byte> plain, std::span<const Digest> blocks,
                                   FrameEncoder& encoder) {
-  stored_.clear();
-  const FrameEntry entry = encoder.encode(plain, blocks, stored_);
-  return add_frame(id, entry, stored_, blocks);
+  return append(id, encoder.encode(plain, blocks, room_.bytes().subspan(used_)), blocks);
 }
 
 FrameEntry PackBuilder::add_frame(FrameId id, FrameEntry entry, std::span<const std::byte> stored,
                                   std::span<const Digest> blocks) {
+  std::memcpy(room_.data() + used_, stored.data(), stored.size());  // std::ranges::copy goes byte by byte
+  return append(id, entry, blocks);
+}
+
+// Its bytes are there.
+FrameEntry PackBuilder::append(FrameId id, FrameEntry entry, std::span<const Digest> blocks) {
   entry.id = id;
   entry.offset = static_cast<uint32_t>(used_);
-  std::ranges::copy(stored, room_.data() + used_);
-  used_ += stored.size();
+  used_ += entry.stored_bytes;
   tail_bytes_ += frame_in_tail(entry.blocks);
   tail_.frames.push_back(entry);
   std::vector<BlockPrint>& prints = tail_.prints.emplace_back();
@@ -73,7 +82,8 @@ std::span<const std::byte> PackBuilder::finish() {
   PackFooter footer{
       .id = header_.id, .tail_offset = used_, .tail_bytes = tail.size(), .tail_crc = crc32c(tail.data(), tail.size())};
   std::memcpy(room_.data() + used_, tail.data(), tail.size());
-  const size_t end = *align_up(used_ + tail.size() + kPackFooterBytes, kPackAlignment);  // what lies between is zero
+  const size_t end = *align_up(used_ + tail.size() + kPackFooterBytes, kPackAlignment);
+  std::ranges::fill(room_.bytes().first(end).subspan(used_ + tail.size()), std::byte{0});
   footer.body_crc = crc32c(room_.data(), end - kPackFooterBytes);
   const auto bytes = encode_pack_footer(footer);
   std::copy(bytes.begin(), bytes.end(), room_.data() + end - bytes.size());

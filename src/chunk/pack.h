@@ -31,22 +31,24 @@ class PackBuilder {
   bool has_room_for(uint32_t frame_blocks, size_t recipe_bytes) const;
   // Requires: room for it; whole blocks, and the digest of each.
   FrameEntry add_frame(FrameId id, std::span<const std::byte> plain, std::span<const Digest> blocks, FrameEncoder& encoder);
-  // One that is compressed already.   Requires: as before; `entry` as FrameEncoder made it.
+  // One that is compressed already.   Requires: as before; `entry` as FrameEncoder made it, `stored` all of its bytes.
   FrameEntry add_frame(FrameId id, FrameEntry entry, std::span<const std::byte> stored, std::span<const Digest> blocks);
   // Requires: room for it.
   void add_chunk(const Digest& digest, const Recipe& recipe);
   const PackTail& tail() const { return tail_; }
   // Tail and footer behind the frames: the bytes of the file. Nothing can be added afterwards.
   std::span<const std::byte> finish();
+  // Another pack, in the same memory: fresh memory costs a fault for each of its pages.
+  void restart(const PackId& id);
 
  private:
-  PackBuilder(const PackId& id, MappedRegion room) : header_{id}, room_(std::move(room)) {}
+  PackBuilder(const PackId& id, MappedRegion room) : room_(std::move(room)) { restart(id); }
+  FrameEntry append(FrameId id, FrameEntry entry, std::span<const Digest> blocks);
   PackHeader header_;
   MappedRegion room_;
-  size_t used_ = kPackHeaderBytes;
-  size_t tail_bytes_ = 2 * kMaxVarintBytes;  // at most
+  size_t used_ = 0;
+  size_t tail_bytes_ = 0;  // at most
   PackTail tail_;
-  std::vector<std::byte> stored_;  // of one frame; kept for its capacity
 };
 
 // What the end of a pack says about it.   Errors: kCorrupt, kNotFound, kUnsupported, kIo, kUnavailable.

@@ -57,6 +57,17 @@ TEST_F(PackTest, OneBlockCostsLittleMoreThanItself) {
   EXPECT_EQ(pack.finish().size(), 2 * kPackAlignment);
 }
 
+TEST_F(PackTest, RestartedIsLikeAFreshOne) {
+  const PackId id = random_pack_id().value();
+  PackBuilder fresh = PackBuilder::create(id).value(), used = PackBuilder::create(random_pack_id().value()).value();
+  for (FrameId frame = 1; frame < 9; frame++) add(used, frame, noise(kMaxFrameBytes, frame));
+  used.finish();
+  used.restart(id);
+  EXPECT_TRUE(used.empty());
+  for (PackBuilder* pack : {&fresh, &used}) add(*pack, 9, noise(kBlockBytes, 9));
+  EXPECT_TRUE(std::ranges::equal(fresh.finish(), used.finish()));
+}
+
 // Nothing compresses, so the estimate is as bad as can be.
 TEST_F(PackTest, FillsToItsLimitAndNotBeyond) {
   const std::vector<std::byte> plain = noise(kMaxFrameBytes, 2);

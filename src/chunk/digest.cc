@@ -6,6 +6,7 @@
 
 #include "base/all_zero.h"
 #include "chunk/recipe.h"
+#include "chunk/side_by_side.h"
 
 namespace ramet::chunk {
 
@@ -24,6 +25,11 @@ Digest block_digest(std::span<const std::byte> block) {
 
 std::vector<Digest> block_digests(std::span<const std::byte> blocks) {
   std::vector<Digest> digests;
+  if (blocks.size() >= kWorthSideBySide * kBlockBytes && blocks.size() % kBlockBytes == 0) {
+    digests.resize(blocks.size() / kBlockBytes);
+    if (digests_side_by_side(blocks, digests)) return digests;
+    digests.clear();
+  }
   digests.reserve(blocks.size() / kBlockBytes + 1);
   for (size_t at = 0; at < blocks.size(); at += kBlockBytes)
     digests.push_back(block_digest(blocks.subspan(at, std::min(kBlockBytes, blocks.size() - at))));

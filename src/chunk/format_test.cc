@@ -7,12 +7,14 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "chunk/pack_format.h"
+#include "chunk/side_by_side.h"
 #include "chunk/testing/contents.h"
 #include "chunk/varint.h"
 
 namespace ramet::chunk {
 namespace {
 
+using testing::Bytes;
 using testing::noise;
 
 std::vector<std::byte> text(size_t bytes) {
@@ -33,6 +35,18 @@ TEST(Digest, IsTheSha256OfThoseOfTheBlocks) {
 TEST(Digest, OfZerosCutShortIsAnother) {
   const std::vector<std::byte> zeros(2 * kBlockBytes);
   EXPECT_NE(digest_of(std::span(zeros).first(kBlockBytes + 100)), digest_of(zeros));
+}
+
+TEST(Digest, OfManyBlocksSideBySideAreTheSame) {
+  Bytes blocks = testing::blocks(0, kWorthSideBySide + 13);
+  for (const size_t zero : {size_t{0}, size_t{20}, size_t{21}, kWorthSideBySide + 12})
+    std::fill_n(blocks.begin() + static_cast<std::ptrdiff_t>(zero * kBlockBytes), kBlockBytes, std::byte{0});
+  std::vector<Digest> one_by_one, side_by_side(kWorthSideBySide + 13);
+  for (size_t i = 0; i < side_by_side.size(); i++)
+    one_by_one.push_back(block_digest(std::span(blocks).subspan(i * kBlockBytes, kBlockBytes)));
+  ASSERT_TRUE(digests_side_by_side(blocks, side_by_side));
+  EXPECT_EQ(side_by_side, one_by_one);
+  EXPECT_EQ(block_digests(blocks), one_by_one);
 }
 
 TEST(Digest, ReadsItsOwnHex) {

@@ -67,10 +67,7 @@ class Matching {
 std::vector<BlockFacts> facts_of(std::span<const std::byte> chunk) {
   std::vector<BlockFacts> out;
   out.reserve(chunk.size() / kBlockBytes);
-  for (size_t at = 0; at < chunk.size(); at += kBlockBytes) {
-    const Digest digest = block_digest(chunk.subspan(at, kBlockBytes));
-    out.push_back({digest == kZeroBlockDigest, digest});
-  }
+  for (const Digest& digest : block_digests(chunk)) out.push_back({digest == kZeroBlockDigest, digest});
   return out;
 }
 

@@ -1,0 +1,56 @@
+#include "chunk/side_by_side.h"
+
+#define NO_COMPAT_IMB_API_053  // old names, which OpenSSL has too
+#include <intel-ipsec-mb.h>
+
+#include <memory>
+
+#include "base/all_zero.h"
+#include "chunk/digest.h"
+#include "chunk/recipe.h"
+
+namespace ramet::chunk {
+namespace {
+
+struct FreeManager {
+  void operator()(IMB_MGR* m) const { ::free_mb_mgr(m); }
+};
+using Manager = std::unique_ptr<IMB_MGR, FreeManager>;
+
+void describe(IMB_JOB& job, std::span<const std::byte> block, Digest& to) {
+  job = {};
+  job.cipher_mode = IMB_CIPHER_NULL;
+  job.cipher_direction = IMB_DIR_ENCRYPT;
+  job.chain_order = IMB_ORDER_HASH_CIPHER;
+  job.hash_alg = IMB_AUTH_SHA_256;
+  job.src = reinterpret_cast<const uint8_t*>(block.data());
+  job.msg_len_to_hash_in_bytes = block.size();
+  job.auth_tag_output = reinterpret_cast<uint8_t*>(to.bytes.data());
+  job.auth_tag_output_len_in_bytes = to.bytes.size();
+}
+
+}  // namespace
+
+bool digests_side_by_side(std::span<const std::byte> blocks, std::span<Digest> out) {
+  const Manager manager(::alloc_mb_mgr(0));
+  if (!manager) return false;
+  IMB_MGR* const m = manager.get();
+  ::init_mb_mgr_auto(m, nullptr);
+  if (::imb_get_errno(m) != 0) return false;
+  size_t missing = 0;
+  const auto count = [&](const IMB_JOB* done) { missing -= done->status == IMB_STATUS_COMPLETED; };
+  for (size_t i = 0; i < out.size(); i++) {
+    const std::span<const std::byte> block = blocks.subspan(i * kBlockBytes, kBlockBytes);
+    if (all_zero(block)) {
+      out[i] = kZeroBlockDigest;
+      continue;
+    }
+    describe(*IMB_GET_NEXT_JOB(m), block, out[i]);
+    missing++;
+    for (const IMB_JOB* done = IMB_SUBMIT_JOB(m); done; done = IMB_GET_COMPLETED_JOB(m)) count(done);
+  }
+  while (const IMB_JOB* const done = IMB_FLUSH_JOB(m)) count(done);
+  return missing == 0;
+}
+
+}  // namespace ramet::chunk

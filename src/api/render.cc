@@ -249,6 +249,7 @@ json::object to_json(const host::StoreReport& s) {
                                  {"filled_bytes", s.filled_bytes},
                                  {"local_bytes", s.local_bytes},
                                  {"remote_bytes", s.remote_bytes},
+                                 {"checked_bytes", s.checked_bytes},
                                  {"failed", s.failed}}},
           {"remote", json::object{{"used", s.has_remote}, {"trouble", to_valid_utf8(s.remote_trouble)}}}};
 }

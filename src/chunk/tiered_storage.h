@@ -41,6 +41,7 @@ class TieredStorage final : public PackStorage {
   Result<std::vector<PackId>> waiting() const;
   // Packs that have a copy here.
   Result<std::vector<PackId>> local() const { return local_.list(); }
+  bool is_local(const PackId& id) const { return local_.size_bytes(id).has_value(); }
   // Frees the local space of a pack. It is read from the remote then.   Errors: kConflict (it is not in the remote).
   Status drop_local(const PackId& id);
 

@@ -226,6 +226,7 @@ struct StoreReport {
   uint64_t distinct_frame_bytes = 0;           // the same, each frame once
   uint64_t filled_bytes = 0;                   // as stored, of chunks brought into the cache
   uint64_t local_bytes = 0, remote_bytes = 0;  // of packs, for whatever purpose
+  uint64_t checked_bytes = 0;                  // of these, to look over the packs on this host
   uint64_t failed = 0;                         // asks answered with an error
   bool has_remote = false;
   std::string remote_trouble;  // empty: none

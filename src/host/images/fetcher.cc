@@ -30,6 +30,7 @@ void Fetcher::count(const chunk::FramePlace& place) {
 
 Status Fetcher::check_frame(chunk::FrameId id) {
   TRY_ASSIGN(const chunk::FramePlace place, store_.index().frame(id));
+  counters_.checked_bytes += place.entry.stored_bytes;
   TRY(read(place));
   return {};
 }

@@ -19,8 +19,9 @@ struct ReadCounters {
   std::atomic<uint64_t> fetched_bytes{0};   // of these frames, as stored
   std::atomic<uint64_t> distinct_bytes{0};  // the same, each frame once however often it was fetched
   std::atomic<uint64_t> chunks_filled{0};
-  std::atomic<uint64_t> filled_bytes{0};  // of frames fetched to fill them, as stored
-  std::atomic<uint64_t> failed{0};        // asks answered with an error
+  std::atomic<uint64_t> filled_bytes{0};   // of frames fetched to fill them, as stored
+  std::atomic<uint64_t> checked_bytes{0};  // of packs, read to look them over (scrubber.h)
+  std::atomic<uint64_t> failed{0};         // asks answered with an error
 };
 
 class Fetcher {
@@ -29,7 +30,7 @@ class Fetcher {
 
   // Errors: kNotFound (a collection moved its blocks: ask the recipe again), kIo, kUnavailable.
   Result<std::vector<std::byte>> frame(chunk::FrameId id);
-  // The same, for nobody: not counted.
+  // The same, for nobody: counted as checked.
   Status check_frame(chunk::FrameId id);
   // The whole chunk, which has this digest.   Errors: kNotFound, kIo, kUnavailable.
   Result<std::vector<std::byte>> chunk(const Digest& digest);

@@ -86,6 +86,8 @@ class ImageStore {
   Fetcher& fetcher() { return fetcher_; }
   // Null: all packs are here.
   const RemoteTier* remote() const { return remote_.get(); }
+  // Whether the pack has a copy here, not in the remote tier only. Without such a tier one that is lost belongs here, too.
+  bool is_here(const chunk::PackId& id) const { return !tiered_ || tiered_->is_local(id); }
   // Of packs, since this was opened.
   struct PackReads {
     uint64_t local_bytes = 0, remote_bytes = 0;

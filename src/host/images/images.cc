@@ -91,6 +91,7 @@ Result<StoreReport> Images::report() const {
                      .filled_bytes = counters.filled_bytes,
                      .local_bytes = pack_reads.local_bytes,
                      .remote_bytes = pack_reads.remote_bytes,
+                     .checked_bytes = counters.checked_bytes,
                      .failed = counters.failed,
                      .has_remote = store_->remote() != nullptr,
                      .remote_trouble = trouble ? trouble->message() : ""};

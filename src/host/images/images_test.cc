@@ -133,7 +133,9 @@ TEST_F(ImagesTest, AScrubLooksAtAllPacksInTurnAndFindsDamage) {
   ASSERT_TRUE(upload("a", block_bytes(1)));
   ASSERT_TRUE(upload("b", block_bytes(2)));
   Scrubber scrubber(own_->store());
+  const uint64_t before = own_->store().pack_reads().local_bytes;
   EXPECT_EQ(scrubber.next_pack() + scrubber.next_pack() + scrubber.next_pack(), 0u);
+  EXPECT_EQ(own_->report()->checked_bytes, own_->store().pack_reads().local_bytes - before);
   for (const auto& file : std::filesystem::directory_iterator(directory_.path + "/store/packs")) {
     if (file.path().extension() != ".pack") continue;
     const UniqueFd fd = open_file(file.path(), O_RDWR).value();

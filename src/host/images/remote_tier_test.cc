@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "chunk/directory_storage.h"
 #include "chunk/s3/testing/server.h"
 #include "chunk/store.h"
 #include "chunk/testing/contents.h"
 #include "chunk/testing/temporary_directory.h"
+#include "host/images/scrubber.h"
 
 namespace ramet::host {
 namespace {
@@ -74,6 +77,22 @@ TEST_F(RemoteTierTest, AServerThatIsAwayIsTroubleAndNothingIsLost) {
   EXPECT_EQ(tier->bring_up_to_date().error().kind(), ErrorKind::kUnavailable);
   EXPECT_TRUE(tier->trouble().has_value());
   EXPECT_EQ(store->get(name).value(), content(1));
+}
+
+TEST_F(RemoteTierTest, AScrubReadsNothingOfWhatIsThereOnly) {
+  ImageStoreOptions with_tier{.directory = directory.path + "/store", .remote = options("scrub", 0)};
+  with_tier.remote->interval = Milliseconds(5);
+  const std::unique_ptr<ImageStore> images = ImageStore::open(std::move(with_tier)).value();
+  {
+    chunk::Batch batch = images->chunks().begin();
+    ASSERT_TRUE(batch.put(content(1)));
+    ASSERT_TRUE(batch.commit());
+  }
+  const chunk::PackId pack = images->chunks().index().packs()->front().id;
+  for (int i = 0; i < 1000 && images->is_here(pack); i++) std::this_thread::sleep_for(Milliseconds(10));
+  ASSERT_FALSE(images->is_here(pack));
+  EXPECT_EQ(Scrubber(*images).next_pack(), 0u);
+  EXPECT_EQ(images->pack_reads().remote_bytes, 0u);
 }
 
 }  // namespace

@@ -196,6 +196,7 @@ class ContractTest(unittest.TestCase):
         self.files(box)
         self.templates()
         self.images()
+        self.disks(box)
         self.call("deleteSandbox", id=box, status=204)
         self.assertEqual({r["operation"] for r in self.table["routes"]} - self.covered, set())
 
@@ -253,6 +254,19 @@ class ContractTest(unittest.TestCase):
         diff = self.call("diffImages", name="a", query={"with": "b"}, status=200)
         self.assertEqual(diff, {"changed_bytes": 4096, "changed_chunks": 1, "ranges": [{"offset": 8192, "length": 4096}], "truncated": False})
         for name in ("a", "b"):
+            self.call("deleteImage", name=name, status=204)
+
+    def disks(self, box):
+        made = self.call("commitDisk", {"name": "branch"}, id=box, status=201)
+        self.assertEqual((made["image"]["name"], made["file_system"]), ("branch", "clean"))
+        self.assertTrue(self.call("exportImage", name="branch", status=200).startswith(box.encode()))
+        self.call("commitDisk", {"name": "branch"}, id=box, status=409)
+        self.call("commitDisk", {"name": "../x"}, id=box, status=400)
+        self.call("commitDisk", {}, id=box, status=400)
+        self.call("commitDisk", {"name": "other"}, id="nothere", status=404)
+        stuck = self.call("createSandbox", {"template": "stuck"}, status=201)["id"]
+        self.assertIn("frozen", self.call("commitDisk", {"name": "stuck"}, id=stuck, status=201)["reason"])
+        for name in ("branch", "stuck"):
             self.call("deleteImage", name=name, status=204)
 
     def test_errors_of_images(self):

@@ -3,6 +3,7 @@
 #include "api/encoded_body.h"
 #include "api/handlers.h"
 #include "api/render.h"
+#include "api/requests.h"
 #include "host/images/images.h"
 
 namespace ramet::api {
@@ -63,6 +64,13 @@ Status diff_images(Call& call) {
 Status delete_image(Call& call) {
   TRY(call.host().images().remove(image_name(call)));
   return answer_nothing(call.exchange);
+}
+
+Status commit_disk(Call& call) {
+  TRY_ASSIGN(const std::string body, read_json_body(call.exchange));
+  TRY_ASSIGN(const std::string name, decode_commit(body));
+  TRY_ASSIGN(const host::CommittedDisk disk, call.host().commit_disk(call.id(), name));
+  return call.exchange.respond(json_response(201, to_json(disk)));
 }
 
 }  // namespace ramet::api

@@ -47,6 +47,7 @@ Status import_image(Call& call);
 Status export_image(Call& call);
 Status diff_images(Call& call);
 Status delete_image(Call& call);
+Status commit_disk(Call& call);
 // handle_host.cc
 Status get_health(Call& call);
 Status get_host(Call& call);

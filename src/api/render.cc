@@ -222,6 +222,13 @@ json::object to_json(const host::ImageInfo& image) {
       {"name", image.name}, {"bytes", image.bytes}, {"stored_bytes", image.stored_bytes}, {"unique_bytes", image.unique_bytes}};
 }
 
+json::object to_json(const host::CommittedDisk& disk) {
+  json::object o{{"image", to_json(disk.image)}, {"file_system", disk.clean ? "clean" : "as_after_a_crash"}};
+  if (!disk.clean) o["reason"] = disk.why_not_clean;
+  o["frozen_ms"] = disk.frozen_ms;
+  return o;
+}
+
 json::object to_json(const host::ImageDiff& diff) {
   json::array ranges;
   for (const image::BlockRange& r : diff.ranges)

@@ -29,6 +29,7 @@ boost::json::object to_json(const host::FileInfo& file);
 boost::json::object to_json(const host::TemplateInfo& info);
 boost::json::object to_json(const host::ImageInfo& image);
 boost::json::object to_json(const host::ImageDiff& diff);
+boost::json::object to_json(const host::CommittedDisk& disk);
 boost::json::object to_json(const host::StoreReport& report);
 boost::json::object to_json(const host::HostReport& report);
 // exit_code (128 + signal when a signal ended it), signal, timed_out, duration_ms.

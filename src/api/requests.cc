@@ -195,6 +195,15 @@ Result<ExecRequest> decode_exec(std::string_view body) {
   return out;
 }
 
+Result<std::string> decode_commit(std::string_view body) {
+  TRY_ASSIGN(const json::object object, parse_json_object(body));
+  FieldReader r(object);
+  std::optional<std::string> name;
+  r.string("name", &name, 64, FieldReader::Need::kRequired);
+  TRY(r.finish());
+  return *std::move(name);
+}
+
 Result<uint32_t> decode_signal(std::string_view body) {
   TRY_ASSIGN(const json::object object, parse_json_object(body));
   FieldReader r(object);

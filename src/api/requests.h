@@ -39,6 +39,8 @@ Result<host::CreateOptions> decode_create(std::string_view body);
 Result<host::PatchOptions> decode_patch(std::string_view body);
 Result<host::ForkOptions> decode_fork(std::string_view body);
 Result<ExecRequest> decode_exec(std::string_view body);
+// The name of the image.
+Result<std::string> decode_commit(std::string_view body);
 Result<uint32_t> decode_signal(std::string_view body);
 Result<host::WindowSize> decode_terminal_size(std::string_view body);
 Result<MkdirRequest> decode_mkdir(std::string_view body);

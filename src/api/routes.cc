@@ -23,6 +23,7 @@ constexpr std::array kRoutes = {
     Route{"PATCH", "/v1/sandboxes/{id}", "patchSandbox", patch_sandbox},
     Route{"DELETE", "/v1/sandboxes/{id}", "deleteSandbox", delete_sandbox},
     Route{"POST", "/v1/sandboxes/{id}/fork", "forkSandbox", fork_sandbox},
+    Route{"POST", "/v1/sandboxes/{id}/image", "commitDisk", commit_disk},
     Route{"GET", "/v1/sandboxes/{id}/logs", "getLogs", get_logs},
     Route{"POST", "/v1/sandboxes/{id}/exec", "exec", exec},
     Route{"GET", "/v1/sandboxes/{id}/processes", "listProcesses", list_processes},

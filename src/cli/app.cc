@@ -223,6 +223,14 @@ void add_image_commands(Line& line, CLI::App& app) {
           Argument::kImage, [&line, &s] { return cmd_image_export(s, line.image); });
   out->add_option("name", line.image.name, "Image")->required();
   out->add_option("file", line.image.file, "New file")->required();
+  CLI::App* commit = add(line, *group, "commit", "Make an image of a sandbox's disk",
+                         "The disk is that of one instant, for which the file system in the sandbox is frozen; the sandbox "
+                         "goes on meanwhile. Only\n"
+                         "what it changed since its template is stored.\n\n"
+                         "Example:\n  ramet image commit 3f solved && ramet image export solved solved.raw",
+                         Argument::kSandbox, [&line, &s] { return cmd_image_commit(s, line.image); });
+  commit->add_option("sandbox", line.image.sandbox, "Id, start of it, or name")->required();
+  commit->add_option("name", line.image.name, "Name of the image")->required();
   add(line, *group, "ls", "List images",
       "SIZE is that of the disk, STORED what it needs in the store, OWN the part that no other image or template needs.",
       Argument::kNone, [&s] { return cmd_image_ls(s); });

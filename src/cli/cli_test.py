@@ -248,6 +248,17 @@ class CliTest(unittest.TestCase):
         self.ramet("image", "rm", "one", "two", "three")
         self.ramet("image", "rm", "one", status=3)
 
+    def test_the_disk_of_a_sandbox_becomes_an_image(self):
+        box = self.box()
+        self.assertIn("branch: 4.0 KiB", self.ramet("image", "commit", box[:3], "branch"))
+        self.ramet("image", "export", "branch", self.path / "branch.raw")
+        self.assertTrue((self.path / "branch.raw").read_bytes().startswith(box.encode()))
+        self.ramet("image", "commit", box, "branch", status=4)
+        self.ramet("image", "commit", "nothere", "other", status=3)
+        self.ramet("image", "commit", self.ramet("run", "stuck").strip(), "stuck")
+        self.assertIn("as after a loss of power: the file system could not be frozen", self.stderr)
+        self.ramet("image", "rm", "branch", "stuck")
+
     # -- templates
 
     def test_template_push_skips_what_is_there(self):

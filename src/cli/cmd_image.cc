@@ -102,6 +102,24 @@ Result<int> cmd_image_export(Session& session, const ImageOptions& options) {
   return 0;
 }
 
+Result<int> cmd_image_commit(Session& session, const ImageOptions& options) {
+  TRY_ASSIGN(const ApiClient* api, session.api());
+  TRY_ASSIGN(const std::string id, api->resolve(options.sandbox));
+  json::value disk;
+  {
+    const Waiting waiting("storing the disk of " + id, session.quiet || session.json);
+    TRY_ASSIGN(disk, api->call("POST", "/v1/sandboxes/" + percent_encode(id) + "/image", json::object{{"name", options.name}}));
+  }
+  if (session.json) {
+    session.print_json(disk);
+    return 0;
+  }
+  printf("%s\n", words_for(disk.at("image")).c_str());
+  if (const json::value* reason = disk.as_object().if_contains("reason"))
+    session.note("the file system is as after a loss of power: " + printable(std::string(reason->as_string())));
+  return 0;
+}
+
 Result<int> cmd_image_ls(Session& session) {
   TRY_ASSIGN(const ApiClient* api, session.api());
   TRY_ASSIGN(const std::string text, api->call_text("GET", "/v1/images"));

@@ -51,6 +51,7 @@ struct CopyOptions {
 };
 struct ImageOptions {
   std::string file, name, parent, other;
+  std::string sandbox;  // whose disk it is
   std::vector<std::string> names;
 };
 struct TemplateOptions {
@@ -93,6 +94,7 @@ Result<int> cmd_disk_mount(Session& session, const DiskOptions& options);
 // cmd_image.cc
 Result<int> cmd_image_import(Session& session, const ImageOptions& options);
 Result<int> cmd_image_export(Session& session, const ImageOptions& options);
+Result<int> cmd_image_commit(Session& session, const ImageOptions& options);
 Result<int> cmd_image_ls(Session& session);
 Result<int> cmd_image_rm(Session& session, const ImageOptions& options);
 Result<int> cmd_image_diff(Session& session, const ImageOptions& options);

@@ -74,12 +74,7 @@ Status prepare_birth(const Context& c, Birth& b, BirthStart start) {
     TRY_ASSIGN(base, c.chunk_socket(base_image));
     disk.set_chunk_fd(fds.add(base.get()));
   }
-  vmm::OverlayFds& o = *disk.mutable_writable();
-  o.set_id(b.files.overlay->id);
-  o.set_data_rw_fd(fds.add(b.files.overlay->data_rw.get()));
-  o.set_data_ro_fd(fds.add(b.files.overlay->data_ro.get()));
-  o.set_log_rw_fd(fds.add(b.files.overlay->log_rw.get()));
-  o.set_log_ro_fd(fds.add(b.files.overlay->log_ro.get()));
+  add_overlay(*disk.mutable_writable(), fds, *b.files.overlay);
   setup.set_generation_id(random_bytes(16));
   setup.set_start_on_commit(start == BirthStart::kOnCommit);
   TRY(vmm::control::send(b.bootstrap.ours.get(), setup, fds.fds(), deadline_after(Milliseconds(1000))));

@@ -17,4 +17,12 @@ void dismantle(const Context& context, const std::string& id, const std::string&
   context.overlays_changed();
 }
 
+void add_overlay(vmm::OverlayFds& out, FdsToSend& fds, const OverlayFiles& o) {
+  out.set_id(o.id);
+  out.set_data_rw_fd(fds.add(o.data_rw.get()));
+  out.set_data_ro_fd(fds.add(o.data_ro.get()));
+  out.set_log_rw_fd(fds.add(o.log_rw.get()));
+  out.set_log_ro_fd(fds.add(o.log_ro.get()));
+}
+
 }  // namespace ramet::host

@@ -53,4 +53,7 @@ struct Context {
 void dismantle(const Context& context, const std::string& id, const std::string& family,
                const std::shared_ptr<Machine>& machine);
 
+// An overlay as a monitor gets it.
+void add_overlay(vmm::OverlayFds& out, FdsToSend& fds, const OverlayFiles& overlay);
+
 }  // namespace ramet::host

@@ -120,6 +120,10 @@ class Host {
 
   // ---- images ----  all of their operations
   virtual Images& images() = 0;
+  // The disk of a running sandbox, as of one instant, becomes an image; the sandbox goes on. Its file system is frozen for that
+  // instant where the agent can do it in time.   Errors: kInvalid (name), kExists, kUnsupported (its base is no image),
+  // kNoSpace, kCorrupt.
+  virtual Result<CommittedDisk> commit_disk(const std::string& id, const std::string& name) = 0;
 
   // ---- the host ----
   virtual HostReport report() = 0;

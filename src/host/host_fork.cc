@@ -168,12 +168,7 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   }
   vmm::DiskSetup& disk = *f.add_parent_disks();
   disk.set_id("vda");
-  vmm::OverlayFds& o = *disk.mutable_writable();
-  o.set_id(next->id);
-  o.set_data_rw_fd(fds.add(next->data_rw.get()));
-  o.set_data_ro_fd(fds.add(next->data_ro.get()));
-  o.set_log_rw_fd(fds.add(next->log_rw.get()));
-  o.set_log_ro_fd(fds.add(next->log_ro.get()));
+  add_overlay(*disk.mutable_writable(), fds, *next);
 
   // ---- the parent stands still from here ----
   ForkResult result;

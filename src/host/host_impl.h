@@ -1,6 +1,6 @@
 // host/host_impl.h - Host, wired. The table of sandboxes and the order in which parts are built and torn down live here;
 // each group of operations has its own file: host_create.cc, host_fork.cc, host_end.cc, host_guest.cc, host_report.cc,
-// host_images.cc, recovery.cc. Thread: as host.h. Threads of its own: watcher, janitor, slow (README.md).
+// host_images.cc, host_commit.cc, recovery.cc. Thread: as host.h. Threads of its own: watcher, janitor, slow (README.md).
 #pragma once
 
 #include <atomic>
@@ -77,6 +77,7 @@ class HostImpl final : public Host {
   Status remove_template(const std::string& name) override;
 
   Images& images() override { return *images_; }
+  Result<CommittedDisk> commit_disk(const std::string& id, const std::string& name) override;
 
   HostReport report() override;
   Health health() override;
@@ -124,6 +125,11 @@ class HostImpl final : public Host {
   void tend_images();  // slow thread, again and again: disks that nobody needs any more go, one pack is checked
   // A new socket for a machine whose daemon died. Its base stays in the store as long as its row.
   Status attach_base(const MachineRow& row, Machine& machine);
+
+  // ---- disks as images (host_commit.cc) ----
+  // With the locks of a fork held.   Errors: those of the monitor; nothing changed, or the registry knows.
+  Status freeze_overlay(const Running& r);
+  Result<std::vector<image::OverlayFiles>> open_frozen(const std::string& id);
 
   // ---- chains (overlay_merge.cc), slow thread ----
   void shorten_chains();

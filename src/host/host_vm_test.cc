@@ -118,6 +118,12 @@ class HostVmTest : public ::testing::Test {
     EXPECT_EQ(answer >> 28, kAnswer);
     return answer & 0x0fffffff;
   }
+  uint32_t first_word_of(const std::string& image) {
+    const std::unique_ptr<ImageDownload> download = host_->images().download(image).value();
+    uint32_t word = 0;
+    std::memcpy(&word, download->next().value().data(), sizeof word);
+    return word;
+  }
   SandboxState wait_state(const std::string& id, SandboxState wanted) {
     SandboxState state{};
     for (int i = 0; i < 100; i++) {
@@ -243,6 +249,35 @@ TEST_F(HostVmTest, AGuestReadsItsBaseFromTheStoreAlsoWhenItsTemplateIsGone) {
   EXPECT_TRUE(host_->remove(s->id));
 }
 
+// Block 0 is the counter of the guest, which goes on between two images of its disk.
+TEST_F(HostVmTest, TheDiskOfARunningSandboxBecomesAnImage) {
+  ASSERT_TRUE(testing::upload_tiny(*host_, "blk", "blk"));
+  CreateOptions o;
+  o.template_name = "blk";
+  const Result<SandboxInfo> s = host_->create(o);
+  ASSERT_TRUE(s);
+  const std::string base = "template:" + base_image_of(s->id);
+  for (const uint32_t count : {1u, 2u}) {
+    host_.reset();
+    EXPECT_EQ(step(s->id), count);
+    ASSERT_NO_FATAL_FAILURE(open());
+    const std::string name = "disk-" + std::to_string(count);
+    const Result<CommittedDisk> disk = host_->commit_disk(s->id, name);
+    ASSERT_TRUE(disk) << disk.error().to_string();
+    EXPECT_EQ(disk->image.bytes, 1u << 20);
+    EXPECT_FALSE(disk->clean);
+    EXPECT_EQ(disk->why_not_clean, "there is no agent in the guest");
+    EXPECT_EQ(first_word_of(name), count);
+    EXPECT_EQ(host_->images().diff(base, name)->ranges, (std::vector<image::BlockRange>{{0, 1}}));
+    EXPECT_EQ(host_->commit_disk(s->id, name).error().kind(), ErrorKind::kExists);
+  }
+  EXPECT_EQ(first_word_of("disk-1"), 1u);
+  EXPECT_EQ(host_->commit_disk("sb-none", "disk-3").error().kind(), ErrorKind::kNotFound);
+  host_.reset();
+  EXPECT_EQ(step(s->id), 3u);
+  ASSERT_NO_FATAL_FAILURE(open());
+}
+
 TEST_F(HostVmTest, TimeIsEnforcedAlsoWhileTheDaemonWasAway) {
   const SandboxInfo a = create(), b = create();
   PatchOptions soon;
@@ -365,7 +400,16 @@ TEST_F(ChainTest, CoveredOverlaysAreForgotten) { EXPECT_LE(chain_after_forks(4, 
 TEST_F(ChainTest, FrozenOnesAreMergedUnderARunningGuest) { EXPECT_EQ(chain_after_forks(0, 4).size(), 2u); }
 
 // Everything that is left after the daemon died at `step` is adopted or undone, and then nothing remains.
-class CrashTest : public HostVmTest, public ::testing::WithParamInterface<std::string_view> {};
+class CrashTest : public HostVmTest, public ::testing::WithParamInterface<std::string_view> {
+ protected:
+  bool is_whole(const std::string& image) {
+    const std::unique_ptr<ImageDownload> download = host_->images().download(image).value();
+    for (;;) {
+      const Result<std::span<const std::byte>> piece = download->next();
+      if (!piece || piece->empty()) return piece.has_value();
+    }
+  }
+};
 
 TEST_P(CrashTest, NothingIsLostOrLeft) {
   host_.reset();
@@ -388,6 +432,8 @@ TEST_P(CrashTest, NothingIsLostOrLeft) {
     EXPECT_EQ(s.state, SandboxState::kRunning) << s.id << " " << s.state_reason;
     EXPECT_EQ(fork(s.id).children.size(), 1u);
   }
+  const std::vector<ImageInfo> images = host_->images().list().value();
+  for (const ImageInfo& image : images) EXPECT_TRUE(is_whole(image.name)) << image.name;
   EXPECT_EQ(create().state, SandboxState::kRunning);
   for (const SandboxInfo& s : host_->list()) EXPECT_TRUE(host_->remove(s.id));
   EXPECT_TRUE(host_->tree().empty());

@@ -68,14 +68,6 @@ Status seal(UniqueFd& fd) {
   return {};
 }
 
-void add_overlay(vmm::OverlayFds& out, FdsToSend& fds, const OverlayFiles& o) {
-  out.set_id(o.id);
-  out.set_data_rw_fd(fds.add(o.data_rw.get()));
-  out.set_data_ro_fd(fds.add(o.data_ro.get()));
-  out.set_log_rw_fd(fds.add(o.log_rw.get()));
-  out.set_log_ro_fd(fds.add(o.log_ro.get()));
-}
-
 Result<std::shared_ptr<Machine>> start_monitor(const Context& c, const std::string& id, vmm::Bootstrap& b, const FdsToSend& fds,
                                                Deadline deadline) {
   TRY_ASSIGN(std::shared_ptr<Machine> machine,

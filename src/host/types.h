@@ -215,6 +215,13 @@ struct ImageInfo {
   uint64_t stored_bytes = 0;  // what it needs in the store
   uint64_t unique_bytes = 0;  // of these, needed by no other image
 };
+// The disk of a sandbox, made an image.
+struct CommittedDisk {
+  ImageInfo image;
+  bool clean = false;         // the guest's file system was frozen at the instant; else as after a crash
+  std::string why_not_clean;  // one sentence
+  double frozen_ms = 0;       // how long writes of the guest waited
+};
 struct StoreReport {
   uint64_t images = 0, template_disks = 0;
   uint64_t packs = 0, pack_bytes = 0, chunks = 0;

@@ -69,6 +69,13 @@ void Monitor::on_request(control::Server::Ticket ticket, const Request& request,
       return answer(machine_->debug_port()->push(words));
     }
     case Op::kReplaceFrozen: return answer(replace_frozen(request.replace_frozen(), fds));
+    case Op::kFreezeDisk: {
+      Result<DiskFrozen> frozen = swap_overlay(request.freeze_disk(), fds);
+      if (!frozen) return server_.respond_error(ticket, frozen.error());
+      Response response;
+      *response.mutable_disk_frozen() = *std::move(frozen);
+      return server_.respond(ticket, std::move(response));
+    }
     case Op::kAttachBase: return answer(attach_base(request.attach_base(), fds));
     default: return answer(fail(ErrorKind::kUnsupported, "unknown request " + std::to_string(request.op_case())));
   }
@@ -109,6 +116,24 @@ Status Monitor::replace_frozen(const ReplaceFrozen& request, control::ReceivedFd
   Status replaced = disk->replace_frozen(request.first(), request.count(), std::move(merged));
   if (!was_standing) set_machine_going();
   return replaced;
+}
+
+// As a fork does it to its parent, without a fork.
+Result<DiskFrozen> Monitor::swap_overlay(const FreezeDisk& request, control::ReceivedFds& fds) {
+  TRY_ASSIGN(OverlayDescriptors next, take_overlay(request.next(), fds));
+  TRY_ASSIGN(Disk* const disk, disk_named(request.disk_id()));
+  if (machine_->standing() && !paused_) return fail(ErrorKind::kConflict, "the machine does not run");
+  if (!paused_) TRY(machine_->stand_still(deadline_after(kPauseLimit)));
+  const Result<bool> frozen = disk->freeze();
+  if (frozen && *frozen) {
+    const Status started = disk->start_overlay(std::move(next));
+    if (!started) finish("internal_error", "the next overlay cannot be used: " + started.error().message());
+  }
+  if (!paused_) machine_->go_on();
+  if (!frozen) return tl::unexpected<Error>(frozen.error());
+  DiskFrozen answer;
+  answer.set_swapped(*frozen);
+  return answer;
 }
 
 // At any time: reads may be waiting for it.

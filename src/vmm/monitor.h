@@ -71,6 +71,7 @@ class Monitor {
   void connect(control::Server::Ticket ticket, const Connect& request);
   Result<Captured> capture(const Capture& request, control::ReceivedFds& fds);
   Status replace_frozen(const ReplaceFrozen& request, control::ReceivedFds& fds);
+  Result<DiskFrozen> swap_overlay(const FreezeDisk& request, control::ReceivedFds& fds);
   Status attach_base(const AttachBase& request, control::ReceivedFds& fds);
   Result<Disk*> disk_named(const std::string& id) const;
   Status watch_base();

@@ -255,6 +255,19 @@ Status FakeHost::remove(const std::string& id) {
   return {};
 }
 
+Result<host::CommittedDisk> FakeHost::commit_disk(const std::string& id, const std::string& name) {
+  TRY_ASSIGN(const host::SandboxInfo box, get(id));
+  TRY_ASSIGN(const std::unique_ptr<host::ImageUpload> upload, images_->upload(name));
+  TRY(upload->write(as_bytes(id)));
+  TRY(upload->finish({}));
+  host::CommittedDisk disk;
+  TRY_ASSIGN(disk.image, images_->get(name));
+  disk.clean = box.template_name != "stuck";
+  if (!disk.clean) disk.why_not_clean = "the file system could not be frozen before the deadline";
+  disk.frozen_ms = 1.5;
+  return disk;
+}
+
 Result<host::ForkResult> FakeHost::fork(const std::string& id, const host::ForkOptions& o) {
   TRY(check(id));
   const std::lock_guard lock(mutex_);

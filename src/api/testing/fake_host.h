@@ -1,6 +1,7 @@
 // api/testing/fake_host.h - host::Host without machines, for tests of the layers above: sandboxes are rows in memory, commands
 // are local processes, files are local files, images are real. Names steer failures: template `full` has no room, `slow` takes
-// 300 ms, a fork with a label `fail=K` fails at child K, template `stuck` cannot be frozen. Not here: anything real; nothing
+// 300 ms, a fork with a label `fail=K` fails at child K, template `stuck` cannot be frozen,
+// its disk is as after a crash. Not here: anything real; nothing
 // outside tests links it. Thread: like Host.
 #pragma once
 
@@ -83,6 +84,8 @@ class FakeHost final : public host::Host {
   Status remove_template(const std::string& name) override;
 
   host::Images& images() override { return *images_; }
+  // Of one block that holds the sandbox's id.
+  Result<host::CommittedDisk> commit_disk(const std::string& id, const std::string& name) override;
 
   host::HostReport report() override;
   host::Health health() override { return {true, "0-test", ""}; }

@@ -7,7 +7,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "chunk/directory_storage.h"
+#include "commit/disk_commit.h"
 #include "commit/live_chunks.h"
+#include "commit/stored_source.h"
 
 namespace ramet::host {
 namespace {
@@ -125,11 +127,33 @@ std::shared_ptr<OpenImage> ImageStore::remember(const ImageId& id, const image::
   return open;
 }
 
-Result<std::shared_ptr<OpenImage>> ImageStore::import_raw(const ImageId& id, int file, OpenImage* parent,
-                                                          const commit::OnProgress& progress) {
+Status ImageStore::check_new(const ImageId& id) {
   TRY(commit::check_image_name(id.name));
   if (const Result<std::shared_ptr<OpenImage>> there = use(id); there || there.error().kind() != ErrorKind::kNotFound)
     return fail(ErrorKind::kExists, "there is an image '" + id.name + "' already");
+  return {};
+}
+
+Result<std::shared_ptr<OpenImage>> ImageStore::commit_disk(const ImageId& id, const OpenImage& base,
+                                                           std::vector<image::OverlayFiles> overlays) {
+  TRY(check_new(id));
+  // The overlays are of this boot: a machine does not outlive its host.
+  TRY_ASSIGN(const std::unique_ptr<image::OverlayStack> disk,
+             image::OverlayStack::open(std::make_unique<commit::StoredSource>(*store_, base.root()), base.blocks(),
+                                       std::move(overlays), std::nullopt, image::HostHistory::kSameBoot));
+  image::Manifest manifest = commit::manifest_in(*store_, base.root());
+  chunk::Batch batch = store_->begin();
+  TRY(commit::commit_disk(*disk, manifest, batch));
+  TRY(batch.commit());
+  options_.reached("commit.stored");
+  TRY_ASSIGN(std::shared_ptr<OpenImage> image, add(id, batch, manifest.root()));
+  options_.reached("commit.named");
+  return image;
+}
+
+Result<std::shared_ptr<OpenImage>> ImageStore::import_raw(const ImageId& id, int file, OpenImage* parent,
+                                                          const commit::OnProgress& progress) {
+  TRY(check_new(id));
   TRY_ASSIGN(const uint64_t bytes, allocated_bytes(file));
   TRY(options_.admit(bytes));
   std::optional<image::Manifest> from;

@@ -30,6 +30,7 @@
 #include "host/images/fetcher.h"
 #include "host/images/open_image.h"
 #include "host/images/remote_tier.h"
+#include "image/overlay_stack.h"
 
 namespace ramet::host {
 
@@ -55,6 +56,8 @@ class ImageStore {
   Result<std::shared_ptr<OpenImage>> add(const ImageId& id, chunk::Batch& batch, const image::ManifestRoot& root);
   // Errors: kInvalid (name), kNotFound, kCorrupt, kIo.
   Result<std::shared_ptr<OpenImage>> use(const ImageId& id);
+  // A name that can be given.   Errors: kInvalid, kExists.
+  Status check_new(const ImageId& id);
   // Whoever uses it goes on.   Errors: kInvalid (name), kNotFound, kIo.
   Status remove(const ImageId& id);
   // Sorted.   Errors: kIo.
@@ -67,6 +70,10 @@ class ImageStore {
   // Errors: kExists, kInvalid (name, size), kNoSpace, kIo; the store is as before then.
   Result<std::shared_ptr<OpenImage>> import_raw(const ImageId& id, int file, OpenImage* parent,
                                                 const commit::OnProgress& progress = {});
+  // The disk that overlays over `base` make together, oldest first; nobody writes to them.
+  // Errors: as import_raw, and kCorrupt; the store is as before then.
+  Result<std::shared_ptr<OpenImage>> commit_disk(const ImageId& id, const OpenImage& base,
+                                                 std::vector<image::OverlayFiles> overlays);
   // Into an empty file.   Errors: as commit::export_raw.
   Status export_raw(OpenImage& image, int file, const commit::OnProgress& progress = {}) const;
   // The image's chunks into the cache, as far as it has room without giving up others: it will be read soon.

@@ -28,8 +28,7 @@ void remove_unfinished_uploads(const ImageStore& images) {
 }
 
 Result<std::unique_ptr<ImageUpload>> ImageUpload::begin(ImageStore& images, const std::string& name) {
-  TRY(commit::check_image_name(name));
-  if (images.use({ImageSpace::kUser, name})) return fail(ErrorKind::kExists, "there is an image '" + name + "' already");
+  TRY(images.check_new({ImageSpace::kUser, name}));
   TRY(make_directories(incoming(images), 0700));
   const std::string path = incoming(images) + "/" + std::to_string(next_upload++);
   TRY_ASSIGN(UniqueFd file, open_file(path, O_RDWR | O_CREAT | O_EXCL, 0600));

@@ -44,6 +44,9 @@ class Images {
   // Some of the packs, a different part each time; what is damaged is logged, and fetched anew where it can be. Slow.
   void scrub() { scrubber_.next_pack(); }
 
+  // Whether a new image can have this name.   Errors: kInvalid, kExists.
+  Status check_new(const std::string& name) { return store_->check_new({ImageSpace::kUser, name}); }
+
   ImageStore& store() { return *store_; }
   ChunkServer& server() { return *server_; }
 

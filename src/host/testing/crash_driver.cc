@@ -1,6 +1,6 @@
-// Imports an image, makes a template and a sandbox, forks it twice, removes things, in one Host and a second one that adopts
-// what runs; a test sets RAMET_CRASH_AT so that it dies
-// somewhere on the way. Usage: host_crash_driver ROOT. Ends with 0 when it was not killed.
+// Imports an image, makes a template and a sandbox, forks it twice, makes an image of its disk, removes things, in one Host and
+// a second one that adopts what runs; a test sets RAMET_CRASH_AT so that it dies somewhere on the way. Usage: host_crash_driver
+// ROOT. Ends with 0 when it was not killed.
 #include <cstdio>
 
 #include "base/log.h"
@@ -28,6 +28,7 @@ Status drive(const std::string& root) {
   fork.count = 2;
   fork.strictness = ForkStrictness::kLoose;
   TRY_ASSIGN(const ForkResult forked, host->fork(first.id, fork));
+  TRY(host->commit_disk(first.id, "disk"));
   host.reset();
   TRY_ASSIGN(host, Host::open(tiny_options(root)));
   TRY(host->remove(forked.children[0].id));

@@ -1,0 +1,45 @@
+"""Images of sandboxes' disks: what a branch wrote is in its image and nowhere else, in a file system that is whole."""
+
+import contextlib
+import subprocess
+
+WORDS = "written in a branch\n"
+
+
+def ramet(*words):
+    return subprocess.run(["ramet", *map(str, words)], check=True, stdout=subprocess.PIPE, timeout=600).stdout.decode()
+
+
+@contextlib.contextmanager
+def image_of(sandbox, name):
+    """What the commit said; the image is there meanwhile."""
+    answer = sandbox.client.call("POST", f"{sandbox.path}/image", {"name": name}, timeout=600)
+    try:
+        yield answer
+    finally:
+        sandbox.client.call("DELETE", f"/v1/images/{name}")
+
+
+def debugfs(disk, command):
+    done = subprocess.run(["debugfs", "-R", command, disk], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    return done.stdout.decode() + done.stderr.decode()
+
+
+def test_the_disk_of_a_branch_becomes_an_image_of_its_own(sandbox, tmp_path):
+    [child], _ = sandbox.fork()
+    with child:
+        child.write("/home/user/branch.txt", WORDS.encode())
+        # It writes on while its disk is stored.
+        child.start("i=0; while :; do i=$((i+1)); echo $i > counter.new; mv counter.new counter; done")
+        child.wait_for("test -s counter")
+        with image_of(child, "branch") as made, image_of(sandbox, "parent"):
+            assert made["file_system"] == "clean", made
+            before = int(child.run("cat counter"))
+            child.wait_for(f"test $(cat counter) -gt {before}")
+            for name in ("branch", "parent"):
+                ramet("image", "export", name, tmp_path / f"{name}.raw")
+            assert 0 < made["image"]["unique_bytes"] < 32 << 20  # its template is not stored again
+    raw = tmp_path / "branch.raw"
+    print(subprocess.run(["/sbin/e2fsck", "-fn", raw], check=True, stdout=subprocess.PIPE, timeout=300).stdout.decode())
+    assert WORDS in debugfs(raw, "cat /home/user/branch.txt")
+    assert "File not found" in debugfs(tmp_path / "parent.raw", "stat /home/user/branch.txt")

@@ -12,8 +12,9 @@ MODULES = ["virtio_blk", "virtio_net", "virtio-rng?CONFIG_HW_RANDOM_VIRTIO", "ir
            "kvm?CONFIG_KVM", "kvm-amd?CONFIG_KVM_AMD", "tun?CONFIG_TUN"]
 OWN_PROGRAMS = ["rametd", "ramet-vmm", "ramet"]
 DEBIAN_PROGRAMS = ["/usr/sbin/dropbear", "/usr/sbin/mke2fs", "/usr/sbin/e2fsck", "/usr/sbin/debugfs", "/usr/sbin/dumpe2fs",
-                   "/usr/bin/lsattr", "/usr/bin/chattr"]
-OPTIONAL_PROGRAMS = ["/usr/bin/strace", "/usr/bin/gdbserver"]
+                   "/usr/bin/lsattr", "/usr/bin/chattr", "/usr/bin/prlimit", "/usr/bin/setpriv"]
+# Without qemu-img the daemon takes and gives no qcow2.
+OPTIONAL_PROGRAMS = ["/usr/bin/qemu-img", "/usr/bin/strace", "/usr/bin/gdbserver"]
 
 
 def build(image, own_programs):

@@ -50,11 +50,11 @@ def peak_limit(literal_bytes):
 
 def speed(makers, one, rounds, folder):
     """Bytes that are not holes, per CPU second, of putting one image into a fresh store and of getting it back: the tools take turns."""
-    measure.into_page_cache(one.path)
     costs = {name: {"put": [], "get": []} for name in makers}
     for number in range(rounds):
         for name, make in makers.items():
             tool = make(folder / "speed")
+            measure.into_page_cache(one.path)  # a busy computer drops it between the tools
             costs[name]["put"].append(tool.put(one, False).cpu_s)
             measure.into_page_cache(tool.store)
             cost, path = tool.get(one)

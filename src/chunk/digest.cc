@@ -9,6 +9,10 @@
 #include "chunk/side_by_side.h"
 
 namespace ramet::chunk {
+namespace {
+// To set it up takes as long as hashing a hundred blocks.
+constexpr size_t kWorthSideBySide = 512;
+}  // namespace
 
 Digest sha256(std::span<const std::byte> data) {
   Digest d;
@@ -27,7 +31,7 @@ std::vector<Digest> block_digests(std::span<const std::byte> blocks) {
   std::vector<Digest> digests;
   if (blocks.size() >= kWorthSideBySide * kBlockBytes && blocks.size() % kBlockBytes == 0) {
     digests.resize(blocks.size() / kBlockBytes);
-    if (digests_side_by_side(blocks, digests)) return digests;
+    if (SideBySide().digests(blocks, digests)) return digests;
     digests.clear();
   }
   digests.reserve(blocks.size() / kBlockBytes + 1);

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "chunk/digest.h"
+#include "chunk/frame.h"
 
 namespace ramet::chunk {
 namespace {
@@ -102,6 +103,8 @@ Status DirectoryStorage::write(const PackId& id, std::span<const std::byte> byte
 Status DirectoryStorage::read(const PackId& id, uint64_t offset, std::span<std::byte> out) const {
   UniqueFd fd(::openat(directory_.get(), pack_name(id).c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return fail_errno(message("open", id));
+  // A frame alone: reading ahead would fetch several times its bytes of what lies around it. Only a hint.
+  if (out.size() <= kMaxFrameBytes) ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
   Status done = pread_exact(fd.get(), out, offset);
   if (!done) return tl::unexpected<Error>(std::move(done).error().with_context(message("read", id)));
   return {};

@@ -3,19 +3,12 @@
 #define NO_COMPAT_IMB_API_053  // old names, which OpenSSL has too
 #include <intel-ipsec-mb.h>
 
-#include <memory>
-
 #include "base/all_zero.h"
 #include "chunk/digest.h"
 #include "chunk/recipe.h"
 
 namespace ramet::chunk {
 namespace {
-
-struct FreeManager {
-  void operator()(IMB_MGR* m) const { ::free_mb_mgr(m); }
-};
-using Manager = std::unique_ptr<IMB_MGR, FreeManager>;
 
 void describe(IMB_JOB& job, std::span<const std::byte> block, Digest& to) {
   job = {};
@@ -31,12 +24,18 @@ void describe(IMB_JOB& job, std::span<const std::byte> block, Digest& to) {
 
 }  // namespace
 
-bool digests_side_by_side(std::span<const std::byte> blocks, std::span<Digest> out) {
-  const Manager manager(::alloc_mb_mgr(0));
-  if (!manager) return false;
-  IMB_MGR* const m = manager.get();
-  ::init_mb_mgr_auto(m, nullptr);
-  if (::imb_get_errno(m) != 0) return false;
+void SideBySide::Free::operator()(IMB_MGR* m) const { ::free_mb_mgr(m); }
+
+SideBySide::SideBySide() : manager_(::alloc_mb_mgr(0)) {
+  if (!manager_) return;
+  ::init_mb_mgr_auto(manager_.get(), nullptr);
+  if (::imb_get_errno(manager_.get()) != 0) manager_.reset();
+}
+SideBySide::~SideBySide() = default;
+
+bool SideBySide::digests(std::span<const std::byte> blocks, std::span<Digest> out) {
+  IMB_MGR* const m = manager_.get();
+  if (!m) return false;
   size_t missing = 0;
   const auto count = [&](const IMB_JOB* done) { missing -= done->status == IMB_STATUS_COMPLETED; };
   for (size_t i = 0; i < out.size(); i++) {

@@ -37,10 +37,24 @@ Status Fetcher::check_frame(chunk::FrameId id) {
 
 Result<std::vector<std::byte>> Fetcher::read(const chunk::FramePlace& place) {
   std::vector<std::byte> plain(place.entry.blocks * chunk::kBlockBytes);
-  chunk::FrameDecoder decoder;
-  if (Status read = chunk::read_frame(store_.packs(), place.pack, place.entry, decoder, plain); !read)
-    return as_disk_error(std::move(read).error());
+  std::unique_ptr<chunk::FrameDecoder> decoder = take_decoder();
+  const Status read = chunk::read_frame(store_.packs(), place.pack, place.entry, *decoder, plain);
+  give_back(std::move(decoder));
+  if (!read) return as_disk_error(read.error());
   return plain;
+}
+
+std::unique_ptr<chunk::FrameDecoder> Fetcher::take_decoder() {
+  const std::lock_guard lock(mutex_);
+  if (idle_.empty()) return std::make_unique<chunk::FrameDecoder>();
+  std::unique_ptr<chunk::FrameDecoder> decoder = std::move(idle_.back());
+  idle_.pop_back();
+  return decoder;
+}
+
+void Fetcher::give_back(std::unique_ptr<chunk::FrameDecoder> decoder) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(decoder));
 }
 
 Result<uint64_t> Fetcher::stored_bytes(const Digest& digest) const {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <unordered_set>
 #include <vector>
@@ -40,10 +41,13 @@ class Fetcher {
  private:
   Result<std::vector<std::byte>> read(const chunk::FramePlace& place);
   void count(const chunk::FramePlace& place);
+  std::unique_ptr<chunk::FrameDecoder> take_decoder();
+  void give_back(std::unique_ptr<chunk::FrameDecoder> decoder);
   chunk::Store& store_;
   ReadCounters& counters_;
   std::mutex mutex_;
-  std::unordered_set<chunk::FrameId> seen_;  // guarded by mutex_: 8,192 per GiB read
+  std::unordered_set<chunk::FrameId> seen_;                 // guarded by mutex_: 8,192 per GiB read
+  std::vector<std::unique_ptr<chunk::FrameDecoder>> idle_;  // guarded by mutex_: as many as ever read at once
 };
 
 }  // namespace ramet::host

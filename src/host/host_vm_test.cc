@@ -17,9 +17,8 @@
 #include "host/crash_point.h"
 #include "host/images/images.h"
 #include "host/machine.h"
-#include "host/overlay_store.h"
 #include "host/registry.h"
-#include "host/testing/host_fixture.h"
+#include "host/testing/host_test.h"
 #include "vmm/control/client.h"
 
 namespace ramet::host {
@@ -33,65 +32,15 @@ using testing::monitors_of;
 using testing::names_in;
 using testing::tiny_options;
 
-class HostVmTest : public ::testing::Test {
+class HostVmTest : public testing::HostTest {
  protected:
   void SetUp() override {
-    if (::access("/dev/kvm", R_OK | W_OK) != 0) GTEST_SKIP() << "no usable /dev/kvm";
-#ifdef __SANITIZE_THREAD__
-    GTEST_SKIP() << "a monitor built with the thread sanitizer cannot fork";
-#endif
-    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    log_init("host_vm_test", "", LogLevel::kWarn);
-    char path[] = "/tmp/ramet-host-XXXXXX";
-    root_ = ::mkdtemp(path);
-    ASSERT_NO_FATAL_FAILURE(open());
+    HostTest::SetUp();
+    if (IsSkipped()) return;
     const Status uploaded = testing::upload_tiny(*host_, "tiny", "counter");
     ASSERT_TRUE(uploaded) << uploaded.error().to_string();
   }
-  void TearDown() override {
-    if (host_)
-      for (const SandboxInfo& s : host_->list()) (void)host_->remove(s.id).has_value();
-    host_.reset();
-    for (const pid_t pid : monitors_of(root_)) {
-      ADD_FAILURE() << "monitor " << pid << " is left";
-      ::kill(pid, SIGKILL);
-    }
-    if (root_.empty()) return;
-    const Paths paths{root_ + "/state", root_ + "/run"};
-    const OverlayStore overlays(paths);
-    if (const Result<std::vector<std::string>> left = overlays.present())
-      for (const std::string& id : *left) (void)overlays.remove(id).has_value();  // sealed ones do not go by rm
-    std::error_code ec;
-    std::filesystem::remove_all(root_, ec);
-  }
 
-  void open() {
-    Result<std::unique_ptr<Host>> host = Host::open(options_ ? *options_ : tiny_options(root_));
-    ASSERT_TRUE(host) << host.error().to_string();
-    host_ = std::move(*host);
-  }
-  SandboxInfo create() {
-    CreateOptions o;
-    o.template_name = "tiny";
-    Result<SandboxInfo> s = host_->create(o);
-    EXPECT_TRUE(s) << (s ? "" : s.error().to_string());
-    return s ? *s : SandboxInfo{};
-  }
-  ForkResult fork(const std::string& id, uint32_t count = 1) {
-    ForkOptions o;
-    o.count = count;
-    o.strictness = ForkStrictness::kLoose;
-    Result<ForkResult> r = host_->fork(id, o);
-    EXPECT_TRUE(r) << (r ? "" : r.error().to_string());
-    return r ? std::move(*r) : ForkResult{};
-  }
-  pid_t pid_of(const std::string& id) {
-    const Result<std::unique_ptr<Registry>> registry = Registry::open(root_ + "/state/ramet.db");
-    const Result<std::vector<MachineRow>> rows = (*registry)->machines();
-    for (const MachineRow& r : *rows)
-      if (r.info.id == id) return static_cast<pid_t>(r.pid);
-    return 0;
-  }
   std::string base_image_of(const std::string& id) { return *(*Registry::open(root_ + "/state/ramet.db"))->base_image(id); }
   // One command of the guest `blk`, by a control connection of our own. Its reads of the base wait, for there is no daemon;
   // then one comes that lives as long as this call. Requires: no host is open.
@@ -124,30 +73,6 @@ class HostVmTest : public ::testing::Test {
     std::memcpy(&word, download->next().value().data(), sizeof word);
     return word;
   }
-  SandboxState wait_state(const std::string& id, SandboxState wanted) {
-    SandboxState state{};
-    for (int i = 0; i < 100; i++) {
-      const Result<SandboxInfo> s = host_->get(id);
-      state = s ? s->state : SandboxState::kGone;
-      if (state == wanted) break;
-      std::this_thread::sleep_for(Milliseconds(50));
-    }
-    return state;
-  }
-  // Overlay files go in the background.
-  std::set<std::string> settled_overlays(size_t wanted) {
-    std::set<std::string> files;
-    for (int i = 0; i < 100; i++) {
-      files = names_in(root_ + "/state/overlays");
-      if (files.size() == wanted) break;
-      std::this_thread::sleep_for(Milliseconds(50));
-    }
-    return files;
-  }
-
-  std::string root_;
-  std::optional<HostOptions> options_;
-  std::unique_ptr<Host> host_;
 };
 
 TEST_F(HostVmTest, CreatesForksAndRemoves) {

@@ -44,11 +44,9 @@ inline std::string sha256_hex(std::string_view bytes) {
   return out;
 }
 
-// Uploads the tiny guest `guest` as template `name`.
-inline Status upload_tiny(Host& host, const std::string& name, const std::string& guest) {
+// Uploads the tiny guest `guest` as template `name`.   Requires: a disk of 1 MiB.
+inline Status upload_tiny(Host& host, const std::string& name, const std::string& guest, const std::string& disk) {
   TRY_ASSIGN(const std::string kernel, ramet::read_file(std::string(RAMET_GUESTS_DIR) + "/" + guest));
-  std::string disk(1 << 20, '\0');
-  disk.replace(4096, name.size(), name);  // no two templates have the same disk; block 0 is the guest's own
   const std::string initrd = "none";
   std::string files;
   for (const auto& [file, bytes] :
@@ -64,6 +62,11 @@ inline Status upload_tiny(Host& host, const std::string& name, const std::string
                                      "\"files\":{" +
                                      files + "}}"));
   return {};
+}
+inline Status upload_tiny(Host& host, const std::string& name, const std::string& guest) {
+  std::string disk(1 << 20, '\0');
+  disk.replace(4096, name.size(), name);  // no two templates have the same disk; block 0 is the guest's own
+  return upload_tiny(host, name, guest, disk);
 }
 
 inline std::set<std::string> names_in(const std::string& dir) {

@@ -23,7 +23,7 @@ enum Report : uint32_t {
   kFail = 5,    // the command before cannot be done; value = reason, FailReason
 };
 
-enum Program : uint32_t { kCounter = 1, kDirty, kHog, kHang, kPanic, kFlood, kBlk, kBadQueue, kVsock };
+enum Program : uint32_t { kCounter = 1, kDirty, kHog, kHang, kPanic, kFlood, kBlk, kBadQueue, kVsock, kKeeper };
 
 enum FailReason : uint32_t { kUnknownCommand = 1, kDeviceMissing, kDeviceError, kTimeout };
 

@@ -12,7 +12,7 @@ namespace {
 using namespace ramet;
 using namespace ramet::commit;
 
-constexpr ImageLimits kLimits{.max_unpacked_bytes = 1 << 20, .max_metadata_bytes = 1 << 18, .max_files = 2000};
+const ImageLimits kLimits{.max_unpacked_bytes = 1 << 20, .max_metadata_bytes = 1 << 18, .max_files = 2000};
 
 void check(bool good) {
   if (!good) abort();

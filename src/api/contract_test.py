@@ -6,12 +6,16 @@ contract_test.py API_FAKE_SERVER OPENAPI_YAML
 
 import base64
 import http.client
+import io
 import json
+import os
 import pathlib
 import re
 import socket
+import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import urllib.parse
@@ -255,6 +259,68 @@ class ContractTest(unittest.TestCase):
         self.assertEqual(diff, {"changed_bytes": 4096, "changed_chunks": 1, "ranges": [{"offset": 8192, "length": 4096}], "truncated": False})
         for name in ("a", "b"):
             self.call("deleteImage", name=name, status=204)
+
+    def test_images_of_every_format(self):
+        disk = bytes(100_000) + b"x" * 4096 + bytes(1_000_000)
+        disk += bytes(-len(disk) % 4096)
+        with tempfile.TemporaryDirectory() as folder:
+            here = pathlib.Path(folder)
+            (here / "raw").write_bytes(disk)
+            subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", here / "raw", here / "qcow2"], check=True)
+            self.call("importImage", raw=(here / "qcow2").read_bytes(), name="q", status=201)
+            back = self.call("exportImage", name="q", status=200)
+            self.assertEqual(back.rstrip(b"\0"), disk.rstrip(b"\0"))
+            (here / "again").write_bytes(self.call("exportImage", name="q", query={"format": "qcow2"}, status=200))
+            subprocess.run(["qemu-img", "check", "-q", here / "again"], check=True)
+            subprocess.run(["qemu-img", "compare", "-q", "-f", "raw", "-F", "qcow2", here / "raw", here / "again"], check=True)
+            # Said to be raw, its bytes are the disk.
+            self.call("importImage", raw=(here / "qcow2").read_bytes(), name="r", query={"format": "raw"}, status=201)
+            self.assertTrue(self.call("exportImage", name="r").startswith(b"QFI\xfb"))
+        files = io.BytesIO()
+        with tarfile.open(fileobj=files, mode="w:gz") as archive:
+            member = tarfile.TarInfo("hello")
+            member.size = 5
+            archive.addfile(member, io.BytesIO(b"there"))
+        image = self.call("importImage", raw=files.getvalue(), name="t", query={"disk_mib": 64}, status=201)
+        self.assertEqual(image["bytes"], 64 << 20)
+        for name in ("q", "r", "t"):
+            self.call("deleteImage", name=name, status=204)
+
+    def test_images_that_are_refused_say_why(self):
+        def reason(raw, status=400, **query):
+            return self.call("importImage", raw=raw, name="bad", query=query, status=status)["error"]["message"]
+
+        def tar_of(member):
+            files = io.BytesIO()
+            with tarfile.open(fileobj=files, mode="w") as archive:
+                archive.addfile(member)
+            return files.getvalue()
+        self.assertIn("..", reason(tar_of(tarfile.TarInfo("../../etc/passwd"))))
+        device = tarfile.TarInfo("dev/sda")
+        device.type = tarfile.BLKTYPE
+        self.assertIn("dev/sda", reason(tar_of(device)))
+        backing = struct.pack(">4sIQIIQ", b"QFI\xfb", 3, 200, 5, 16, 1 << 20) + bytes(72)
+        self.assertIn("backing file", reason(backing + bytes(1000)))
+        self.assertIn("qcow2", reason(b"x" * 1000, format="qcow2"))
+        self.assertIn("VMDK", reason(b"KDMV" + bytes(1000)))
+        self.assertIn("vmdk", reason(b"x", format="vmdk"))
+        self.assertIn("format tar", reason(b"x", format="dir"))
+        self.assertIn("64 and 4194304", reason(b"x", format="tar", disk_mib=3))
+        reason(b"no archive" * 100, format="tar", stream=1)
+        reason(b"no archive" * 100, format="oci")
+        self.call("exportImage", name="none", query={"format": "vmdk"}, status=404)
+        self.assertEqual(self.call("listImages", status=200)["images"], [])
+
+    def test_a_long_import_tells_how_far_it_is(self):
+        noise = io.BytesIO()
+        with tarfile.open(fileobj=noise, mode="w") as archive:
+            member = tarfile.TarInfo("noise")
+            member.size = 96 << 20
+            archive.addfile(member, io.BytesIO(os.urandom(member.size)))
+        events = self.call("importImage", raw=noise.getvalue(), name="long", query={"stream": 1}, status=200)
+        self.assertEqual({e["type"] for e in events[:-1]}, {"progress"})
+        self.assertEqual(events[-1]["image"]["name"], "long")
+        self.call("deleteImage", name="long", status=204)
 
     def disks(self, box):
         made = self.call("commitDisk", {"name": "branch"}, id=box, status=201)

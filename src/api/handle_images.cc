@@ -2,6 +2,7 @@
 
 #include "api/encoded_body.h"
 #include "api/handlers.h"
+#include "api/import_events.h"
 #include "api/render.h"
 #include "api/requests.h"
 #include "host/images/images.h"
@@ -32,16 +33,24 @@ Status get_image(Call& call) {
 
 Status import_image(Call& call) {
   host::Images& images = call.host().images();
-  const std::string name = image_name(call), parent(call.target.get("parent"));
+  const std::string name = image_name(call);
+  TRY_ASSIGN(host::ImportOptions options, decode_import(call.target));
+  TRY_ASSIGN(const bool events_wanted, call.target.flag("stream"));
   TRY_ASSIGN(const std::unique_ptr<host::ImageUpload> upload, images.upload(name));
   TRY(read_encoded_body(call.exchange, [&](std::span<const std::byte> bytes) { return upload->write(bytes); }));
-  TRY(upload->finish(parent));
-  TRY_ASSIGN(const host::ImageInfo image, images.get(name));
-  return call.exchange.respond(json_response(201, to_json(image)));
+
+  ImportEvents events(call.exchange, events_wanted ? ImportEvents::Wanted::kEvents : ImportEvents::Wanted::kAnswer);
+  options.given_up = [&] { return call.exchange.stopping() || call.exchange.client_gone(); };
+  options.on_step = [&](std::string_view step, uint64_t done, uint64_t total) { events.step(step, done, total); };
+  if (const auto done = upload->finish(options); !done) return events.end(tl::unexpected<Error>(done.error()));
+  return events.end(images.get(name));
 }
 
 Status export_image(Call& call) {
-  TRY_ASSIGN(const std::unique_ptr<host::ImageDownload> download, call.host().images().download(image_name(call)));
+  host::ExportOptions options;
+  if (const std::string_view format = call.target.get("format"); !format.empty()) options.format = format;
+  options.given_up = [&] { return call.exchange.stopping() || call.exchange.client_gone(); };
+  TRY_ASSIGN(const std::unique_ptr<host::ImageDownload> download, call.host().images().download(image_name(call), options));
   // The first piece before the head: an error of opening still gets its own status.
   TRY_ASSIGN(std::span<const std::byte> bytes, download->next());
   const std::string size = std::to_string(download->bytes());

@@ -195,6 +195,20 @@ Result<ExecRequest> decode_exec(std::string_view body) {
   return out;
 }
 
+Result<host::ImportOptions> decode_import(const Target& target) {
+  host::ImportOptions options{.format = std::string(target.get("format")),
+                              .parent = std::string(target.get("parent")),
+                              .tag = std::string(target.get("tag"))};
+  const std::string_view mib = target.get("disk_mib");
+  if (mib.empty()) return options;
+  TRY_ASSIGN(const uint64_t size, decode_offset(mib, "disk_mib"));
+  if (size < kMinDiskMib || size > kMaxDiskMib)
+    return fail(ErrorKind::kInvalid, "`disk_mib` is " + std::to_string(size) + ", the limits are " +
+                                         std::to_string(kMinDiskMib) + " and " + std::to_string(kMaxDiskMib));
+  options.disk_bytes = size << 20;
+  return options;
+}
+
 Result<std::string> decode_commit(std::string_view body) {
   TRY_ASSIGN(const json::object object, parse_json_object(body));
   FieldReader r(object);

@@ -9,13 +9,16 @@
 #include <vector>
 
 #include "api/json_fields.h"
+#include "api/router.h"
 #include "base/result.h"
+#include "host/images/image_transfer.h"
 #include "host/types.h"
 
 namespace ramet::api {
 
 inline constexpr int64_t kMaxTtlSeconds = 31'536'000;
-inline constexpr int64_t kMaxChildren = 100;  // the host may be configured to fewer
+inline constexpr uint64_t kMinDiskMib = 64, kMaxDiskMib = 4u << 20;  // of the file system that an import becomes
+inline constexpr int64_t kMaxChildren = 100;                         // the host may be configured to fewer
 
 struct ExecRequest {
   host::ExecOptions options;
@@ -39,6 +42,8 @@ Result<host::CreateOptions> decode_create(std::string_view body);
 Result<host::PatchOptions> decode_patch(std::string_view body);
 Result<host::ForkOptions> decode_fork(std::string_view body);
 Result<ExecRequest> decode_exec(std::string_view body);
+// Format, parent, tag and size of the file system, of an image's upload.
+Result<host::ImportOptions> decode_import(const Target& target);
 // The name of the image.
 Result<std::string> decode_commit(std::string_view body);
 Result<uint32_t> decode_signal(std::string_view body);

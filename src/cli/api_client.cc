@@ -99,11 +99,15 @@ Result<std::unique_ptr<HttpStream>> ApiClient::open_upload(std::string_view meth
 
 Result<json::value> ApiClient::finish_upload(HttpStream& stream) {
   (void)stream.finish_body();  // a server that refused has closed its side already; its answer says why
-  TRY_ASSIGN(HttpReply reply, stream.read_head());
-  TRY_ASSIGN(reply.body, stream.read_rest(kMaxAnswerBytes));
-  if (reply.status >= 300) return tl::unexpected(error_of_reply(reply));
-  if (reply.body.empty()) return json::value(nullptr);
-  return parse_json(reply.body);
+  TRY_ASSIGN(HttpReply head, stream.read_head());
+  return read_answer(stream, std::move(head));
+}
+
+Result<json::value> ApiClient::read_answer(HttpStream& stream, HttpReply head) {
+  TRY_ASSIGN(head.body, stream.read_rest(kMaxAnswerBytes));
+  if (head.status >= 300) return tl::unexpected(error_of_reply(head));
+  if (head.body.empty()) return json::value(nullptr);
+  return parse_json(head.body);
 }
 
 Result<std::string> resolve_in(const json::array& sandboxes, const std::string& reference) {

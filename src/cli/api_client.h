@@ -39,6 +39,8 @@ class ApiClient {
   Result<std::unique_ptr<HttpStream>> open_upload(std::string_view method, const std::string& target,
                                                   std::vector<std::pair<std::string, std::string>> headers = {}) const;
   static Result<boost::json::value> finish_upload(HttpStream& stream);
+  // The rest of an answer whose head was read.
+  static Result<boost::json::value> read_answer(HttpStream& stream, HttpReply head);
 
   // An id, its start (`sb-` may be left out), or a `name` label -> id.   Errors: kNotFound, kConflict (names the candidates).
   Result<std::string> resolve(const std::string& reference) const;

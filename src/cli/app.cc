@@ -208,21 +208,37 @@ void add_image_commands(Line& line, CLI::App& app) {
   Session& s = line.session;
   CLI::App* group = add(line, app, "image", "Keep disk images in the server's store", "", Argument::kNone, nullptr);
   group->require_subcommand(1);
-  CLI::App* import = add(line, *group, "import", "Import a raw disk image",
-                         "Zeros take no space, and what the store has already is not stored again. Holes of the file are not "
-                         "even read.\nOther formats: `qemu-img convert -O raw` first.\n\n"
-                         "Examples:\n  ramet image import debian.raw debian\n"
-                         "  ramet image import debian-2.raw debian-2 --parent debian",
+  CLI::App* import = add(line, *group, "import", "Import a disk, or files that become one",
+                         "  raw     a disk as it is; holes are not even read\n"
+                         "  qcow2   one file that needs no other\n"
+                         "  tar     a root file system, plain or compressed by gzip, bzip2, xz or zstd\n"
+                         "  dir     the same as a directory\n"
+                         "  oci     an OCI image layout, as a directory or as a tar of one\n\n"
+                         "Files become an ext4 file system without partitions. The format is found out from the first bytes (a "
+                         "compressed file is\n"
+                         "taken for a tar, one that says nothing for a raw disk) unless --format says it. Zeros take no space, "
+                         "and what the store\n"
+                         "has already is not stored again.\n\n"
+                         "Examples:\n  ramet image import debian.raw debian\n  ramet image import cloud.qcow2 cloud\n"
+                         "  ramet image import /srv/root app --disk-mib 4096\n"
+                         "  ramet image import layout/ app-2 --tag latest --parent app",
                          Argument::kFile, [&line, &s] { return cmd_image_import(s, line.image); });
-  import->add_option("file", line.image.file, "Raw image")->required();
+  import->add_option("file", line.image.file, "File or directory")->required();
   import->add_option("name", line.image.name, "Name of the image: letters, digits, `.`, `_` and `-`")->required();
+  import->add_option("-f,--format", line.image.format, "raw, qcow2, tar, dir or oci (default: found out)");
   import->add_option("--parent", line.image.parent, "An image that this one is a version of: finds more of what is equal");
+  import->add_option("--tag", line.image.tag, "Which image of an OCI layout with several");
+  import
+      ->add_option("--disk-mib", line.image.disk_mib, "Size of the file system made of files (default: fitting, at least 1024)")
+      ->check(CLI::Range(uint64_t{64}, uint64_t{4} << 20));
   CLI::App* out =
-      add(line, *group, "export", "Write an image to a raw file",
-          "The file must not exist; blocks of zeros become holes.\n\nExample:\n  ramet image export debian debian.raw",
+      add(line, *group, "export", "Write an image to a file",
+          "The file must not exist; blocks of zeros become holes.\n\nExamples:\n  ramet image export debian debian.raw\n"
+          "  ramet image export debian debian.qcow2 --format qcow2",
           Argument::kImage, [&line, &s] { return cmd_image_export(s, line.image); });
   out->add_option("name", line.image.name, "Image")->required();
   out->add_option("file", line.image.file, "New file")->required();
+  out->add_option("-f,--format", line.image.format, "raw or qcow2 (default: raw)");
   CLI::App* commit = add(line, *group, "commit", "Make an image of a sandbox's disk",
                          "The disk is that of one instant, for which the file system in the sandbox is frozen; the sandbox "
                          "goes on meanwhile. Only\n"

@@ -248,6 +248,44 @@ class CliTest(unittest.TestCase):
         self.ramet("image", "rm", "one", "two", "three")
         self.ramet("image", "rm", "one", status=3)
 
+    def test_images_come_as_what_they_are(self):
+        root = self.path / "root"
+        (root / "etc").mkdir(parents=True)
+        (root / "etc/hostname").write_text("made of files\n")
+        (root / "link").symlink_to("etc/hostname")
+        before = set(self.path.iterdir())
+        self.ramet("image", "import", root, "dir", "--disk-mib", 64)
+        subprocess.run(["tar", "-C", root, "-cJf", self.path / "root.tar.xz", "."], check=True)
+        self.ramet("image", "import", self.path / "root.tar.xz", "tar", "--disk-mib", 64)
+        for name in ("dir", "tar"):
+            disk = self.path / f"{name}.qcow2"
+            self.ramet("image", "export", name, disk, "--format", "qcow2")
+            self.assertIn("qcow2", subprocess.run(["qemu-img", "info", disk], check=True, stdout=subprocess.PIPE).stdout.decode())
+            raw = self.path / f"{name}.raw"
+            subprocess.run(["qemu-img", "convert", "-O", "raw", disk, raw], check=True)
+            shown = subprocess.run(["/sbin/debugfs", "-R", "cat /etc/hostname", raw], check=True, stdout=subprocess.PIPE).stdout
+            self.assertEqual(shown, b"made of files\n")
+            raw.unlink()
+            disk.unlink()
+        (self.path / "root.tar.xz").unlink()
+        self.assertEqual(set(self.path.iterdir()), before)
+        self.ramet("image", "import", root, "no", "--format", "qcow2", status=2)
+        self.assertIn("is a directory", self.stderr)
+        self.ramet("image", "export", "dir", self.path / "x", "--format", "vmdk", status=2)
+        self.assertFalse((self.path / "x").exists())
+        self.ramet("image", "rm", "dir", "tar")
+
+    def test_a_refused_image_says_why(self):
+        (self.path / "bad.vmdk").write_bytes(b"KDMV" + bytes(5000))
+        self.ramet("image", "import", self.path / "bad.vmdk", "bad", status=2)
+        self.assertIn("looks like VMDK", self.stderr)
+        self.assertIn("qemu-img convert", self.stderr)
+        layout = self.path / "layout"
+        layout.mkdir()
+        (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+        self.ramet("image", "import", layout, "bad", status=3)
+        self.assertIn("index.json", self.stderr)
+
     def test_the_disk_of_a_sandbox_becomes_an_image(self):
         box = self.box()
         self.assertIn("branch: 4.0 KiB", self.ramet("image", "commit", box[:3], "branch"))

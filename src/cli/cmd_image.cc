@@ -7,6 +7,8 @@
 #include "base/all_zero.h"
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/event_lines.h"
+#include "cli/steps.h"
 #include "cli/template_upload.h"
 #include "cli/text.h"
 
@@ -26,6 +28,57 @@ std::string words_for(const json::value& image) {
   return std::string(image.at("name").as_string()) + ": " + format_bytes(number(image, "bytes")) + ", " +
          format_bytes(number(image, "stored_bytes")) + " in the store, " + format_bytes(number(image, "unique_bytes")) +
          " of them its own";
+}
+
+struct Source {
+  uint64_t bytes = 0;  // 0: not known
+  std::string format;  // empty: the server finds out
+};
+// A directory goes as a tar: what is in it, it says itself.
+Result<Source> source_of(const ImageOptions& options) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(options.file, error)) {
+    if (options.format == "dir") return fail(ErrorKind::kInvalid, options.file + " is no directory");
+    TRY_ASSIGN(const UniqueFd file, open_file(options.file, O_RDONLY));
+    TRY_ASSIGN(const uint64_t bytes, file_size(file.get()));
+    return Source{bytes, options.format};
+  }
+  if (!options.format.empty() && options.format != "dir" && options.format != "oci")
+    return fail(ErrorKind::kInvalid,
+                options.file + " is a directory, which is imported as dir or oci, not as " + options.format);
+  const bool layout = std::filesystem::exists(options.file + "/oci-layout", error);
+  return Source{0, options.format == "oci" || (options.format.empty() && layout) ? "oci" : "tar"};
+}
+
+std::string import_target(const ImageOptions& options, const std::string& format) {
+  std::string target = target_of(options.name) + "?stream=1";
+  const std::pair<const char*, std::string> more[] = {{"format", format},
+                                                      {"parent", options.parent},
+                                                      {"tag", options.tag},
+                                                      {"disk_mib", options.disk_mib ? std::to_string(options.disk_mib) : ""}};
+  for (const auto& [name, value] : more)
+    if (!value.empty()) target += std::string("&") + name + "=" + percent_encode(value);
+  return target;
+}
+
+// The image, or what went wrong; events about the steps before that, if it takes long.
+Result<json::value> read_import(HttpStream& stream, Progress& sent, Steps& steps) {
+  (void)stream.finish_body();  // a server that refused has closed its side already; its answer says why
+  TRY_ASSIGN(const HttpReply head, stream.read_head());
+  if (head.status < 300) sent.done();
+  if (head.content_type != "application/x-ndjson") return ApiClient::read_answer(stream, head);
+  json::value image;
+  TRY(read_events(stream, [&](const json::object& event) -> Result<Events> {
+    const json::string& type = event.at("type").as_string();
+    if (type == "error") return tl::unexpected(error_of_object(event.at("error")));
+    if (type == "image") image = event.at("image");
+    if (type == "progress")
+      steps.reach(std::string(event.at("step").as_string()), event.at("done_bytes").to_number<uint64_t>(),
+                  event.at("total_bytes").to_number<uint64_t>());
+    return type == "image" ? Events::kAreOver : Events::kGoOn;
+  }));
+  steps.finish();
+  return image;
 }
 
 // Fills whole pieces, so that zeros of them can become holes.
@@ -72,13 +125,16 @@ Result<uint64_t> download(HttpStream& stream, int fd, Progress& progress) {
 
 Result<int> cmd_image_import(Session& session, const ImageOptions& options) {
   TRY_ASSIGN(const ApiClient* api, session.api());
-  TRY_ASSIGN(const UniqueFd file, open_file(options.file, O_RDONLY));
-  TRY_ASSIGN(const uint64_t size, file_size(file.get()));
-  Progress progress("import " + options.name, size, session.quiet || session.json);
-  const std::string target =
-      target_of(options.name) + (options.parent.empty() ? "" : "?parent=" + percent_encode(options.parent));
-  TRY_ASSIGN(const json::value image, upload_file(*api, "POST", target, options.file, [&](uint64_t n) { progress.add(n); }));
-  progress.done();
+  TRY_ASSIGN(const Source source, source_of(options));
+  const bool quiet = session.quiet || session.json;
+  Progress sent("send " + options.name, source.bytes, quiet);
+  Steps steps(options.name, quiet);
+  TRY_ASSIGN(const json::value image,
+             upload(*api, {.method = "POST",
+                           .target = import_target(options, source.format),
+                           .path = options.file,
+                           .progress = [&](uint64_t n) { sent.add(n); },
+                           .read_answer = [&](HttpStream& s) { return read_import(s, sent, steps); }}));
   if (session.json)
     session.print_json(image);
   else
@@ -89,9 +145,15 @@ Result<int> cmd_image_import(Session& session, const ImageOptions& options) {
 Result<int> cmd_image_export(Session& session, const ImageOptions& options) {
   TRY_ASSIGN(const ApiClient* api, session.api());
   TRY_ASSIGN(const json::value image, api->call("GET", target_of(options.name)));
-  TRY_ASSIGN(const std::unique_ptr<HttpStream> stream, api->open_stream("GET", target_of(options.name) + "/content"));
+  const bool raw = options.format.empty() || options.format == "raw";
+  std::unique_ptr<HttpStream> stream;
+  {
+    const Waiting waiting("converting " + options.name, session.quiet || session.json);
+    TRY_ASSIGN(stream, api->open_stream("GET", target_of(options.name) + "/content" +
+                                                   (raw ? "" : "?format=" + percent_encode(options.format))));
+  }
   TRY_ASSIGN(const UniqueFd file, open_file(options.file, O_RDWR | O_CREAT | O_EXCL, 0644));
-  Progress progress("export " + options.name, number(image, "bytes"), session.quiet || session.json);
+  Progress progress("export " + options.name, raw ? number(image, "bytes") : 0, session.quiet || session.json);
   const Result<uint64_t> bytes = download(*stream, file.get(), progress);
   if (!bytes) {
     ::unlink(options.file.c_str());  // made by us a moment ago

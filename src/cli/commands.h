@@ -51,7 +51,9 @@ struct CopyOptions {
 };
 struct ImageOptions {
   std::string file, name, parent, other;
-  std::string sandbox;  // whose disk it is
+  std::string sandbox;      // whose disk it is
+  std::string format, tag;  // empty: found out; the only one
+  uint64_t disk_mib = 0;    // of the file system made of files; 0: fitting
   std::vector<std::string> names;
 };
 struct TemplateOptions {

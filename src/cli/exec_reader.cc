@@ -1,16 +1,13 @@
 #include "cli/exec_reader.h"
 
 #include <array>
-#include <vector>
 
-#include "cli/api_client.h"
+#include "cli/event_lines.h"
 
 namespace ramet::cli {
 namespace {
 
 namespace json = boost::json;
-
-constexpr size_t kMaxLineBytes = 4u << 20;
 
 std::string text_of(const json::object& o, std::string_view name) {
   const json::value* v = o.if_contains(json::string_view(name.data(), name.size()));
@@ -32,10 +29,7 @@ Status give_output(const json::object& event, const std::function<Status(std::st
 }
 
 // nullopt: more events follow.
-Result<std::optional<ExecEnd>> take_event(std::string_view line, const ExecSinks& sinks) {
-  TRY_ASSIGN(const json::value value, parse_json(line));
-  if (!value.is_object()) return fail(ErrorKind::kCorrupt, "the server sent an event that is no object");
-  const json::object& event = value.get_object();
+Result<std::optional<ExecEnd>> take_event(const json::object& event, const ExecSinks& sinks) {
   const std::string type = text_of(event, "type");
   if (type == "started" && sinks.started) sinks.started(static_cast<uint32_t>(integer_of(event, "pid")));
   if (type == "stdout") TRY(give_output(event, sinks.out));
@@ -75,22 +69,12 @@ std::optional<std::string> base64_decode(std::string_view in) {
 }
 
 Result<ExecEnd> read_exec_events(HttpStream& stream, const ExecSinks& sinks) {
-  std::string pending;
-  std::vector<std::byte> piece(64 * 1024);
-  while (true) {
-    TRY_ASSIGN(const size_t n, stream.read_some(piece));
-    if (n == 0) return fail(ErrorKind::kUnavailable, "the stream ended without the command's end");
-    const size_t searched = pending.size();
-    pending.append(reinterpret_cast<const char*>(piece.data()), n);
-    size_t begin = 0;
-    for (size_t end = pending.find('\n', searched); end != std::string::npos; end = pending.find('\n', begin)) {
-      TRY_ASSIGN(const std::optional<ExecEnd> done, take_event(std::string_view(pending).substr(begin, end - begin), sinks));
-      if (done) return *done;
-      begin = end + 1;
-    }
-    pending.erase(0, begin);
-    if (pending.size() > kMaxLineBytes) return fail(ErrorKind::kCorrupt, "the server sent an event of more than 4 MiB");
-  }
+  std::optional<ExecEnd> end;
+  TRY(read_events(stream, [&](const json::object& event) -> Result<Events> {
+    TRY_ASSIGN(end, take_event(event, sinks));
+    return end ? Events::kAreOver : Events::kGoOn;
+  }));
+  return *end;
 }
 
 }  // namespace ramet::cli

@@ -1,6 +1,7 @@
 #include "cli/template_upload.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
 
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "cli/directory_archive.h"
 
 namespace ramet::cli {
 namespace {
@@ -89,24 +91,55 @@ struct FileSend {
   }
 };
 
+Status send_directory(const Upload& what, CompressedUpload& upload) {
+  TRY_ASSIGN(DirectoryArchive archive, DirectoryArchive::start(what.path));
+  std::vector<std::byte> piece(kPieceBytes);
+  while (true) {
+    TRY_ASSIGN(const size_t n, archive.read(piece));
+    if (n == 0) break;
+    TRY(upload.write(std::span(piece).first(n), ZSTD_e_continue));
+    what.progress(n);
+  }
+  TRY(archive.finish());  // before the end of the body: the server must not take a part for the whole
+  return upload.write({}, ZSTD_e_end);
+}
+
+struct Source {
+  UniqueFd fd;
+  uint64_t size = 0;
+  bool is_directory = false;
+};
+Result<Source> open_source(const std::string& path) {
+  Source source;
+  TRY_ASSIGN(source.fd, open_file(path, O_RDONLY));
+  struct stat st {};
+  if (::fstat(source.fd.get(), &st) < 0) return fail_errno(path);
+  source.is_directory = S_ISDIR(st.st_mode);
+  source.size = static_cast<uint64_t>(st.st_size);
+  return source;
+}
+
 }  // namespace
 
-Result<boost::json::value> upload_file(const ApiClient& api, std::string_view method, const std::string& target,
-                                       const std::string& path, const std::function<void(uint64_t)>& progress) {
-  TRY_ASSIGN(const UniqueFd fd, open_file(path, O_RDONLY));
-  TRY_ASSIGN(const uint64_t size, file_size(fd.get()));
-  TRY_ASSIGN(const std::unique_ptr<HttpStream> stream, api.open_upload(method, target, {{"Content-Encoding", "zstd"}}));
-  CompressedUpload upload(*stream);
-  const Status sent = FileSend{fd.get(), size, upload, progress}.all();
+Result<boost::json::value> upload(const ApiClient& api, const Upload& what) {
+  TRY_ASSIGN(const Source source, open_source(what.path));
+  TRY_ASSIGN(const std::unique_ptr<HttpStream> stream,
+             api.open_upload(what.method, what.target, {{"Content-Encoding", "zstd"}}));
+  CompressedUpload compressed(*stream);
+  const Status sent = source.is_directory ? send_directory(what, compressed)
+                                          : FileSend{source.fd.get(), source.size, compressed, what.progress}.all();
   if (!sent && sent.error().kind() != ErrorKind::kUnavailable) return tl::unexpected(sent.error());
-  Result<boost::json::value> answer = ApiClient::finish_upload(*stream);  // says why when the server closed early
+  Result<boost::json::value> answer = what.read_answer(*stream);  // says why when the server closed early
   if (!answer || sent) return answer;
   return tl::unexpected(sent.error());
 }
 
 Status upload_template_file(const ApiClient& api, const std::string& name, const std::string& file, const std::string& path,
                             const std::function<void(uint64_t)>& progress) {
-  TRY(upload_file(api, "PUT", "/v1/templates/" + percent_encode(name) + "/files/" + percent_encode(file), path, progress));
+  TRY(upload(api, {.method = "PUT",
+                   .target = "/v1/templates/" + percent_encode(name) + "/files/" + percent_encode(file),
+                   .path = path,
+                   .progress = progress}));
   return {};
 }
 

@@ -1,5 +1,5 @@
-// cli/template_upload.h - a large file on its way to the server, of a template or an image: compressed while it goes, holes not
-// read. Not here: template.json and the commit (cmd_template.cc). Thread: one.
+// cli/template_upload.h - something large on its way to the server, of a template or an image: compressed while it goes, holes
+// of a file not read, a directory as a tar. Not here: template.json and the commit (cmd_template.cc). Thread: one.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,16 @@
 
 namespace ramet::cli {
 
-// The answer to the upload. Calls `progress` with the number of bytes of the file that are done.
-Result<boost::json::value> upload_file(const ApiClient& api, std::string_view method, const std::string& target,
-                                       const std::string& path, const std::function<void(uint64_t)>& progress);
+struct Upload {
+  std::string_view method;
+  std::string target;
+  std::string path;                              // of a file or a directory
+  std::function<void(uint64_t bytes)> progress;  // more bytes are done
+  // Requires: the whole body was sent, or the server wants no more of it.
+  std::function<Result<boost::json::value>(HttpStream&)> read_answer = ApiClient::finish_upload;
+};
+// The answer to the upload.
+Result<boost::json::value> upload(const ApiClient& api, const Upload& what);
 Status upload_template_file(const ApiClient& api, const std::string& name, const std::string& file, const std::string& path,
                             const std::function<void(uint64_t)>& progress);
 

@@ -224,6 +224,12 @@ Status Spool::write(const SpoolRange& range, uint64_t offset, std::span<const st
     return fail(ErrorKind::kInvalid, std::to_string(bytes.size()) + " bytes at " + std::to_string(offset) + " of a file of " +
                                          std::to_string(range.bytes));
   if (all_zero(bytes)) return {};
+  if (admitted_bytes_ < bytes.size()) {
+    const uint64_t more = std::max<uint64_t>(bytes.size(), kAdmitBytes);
+    TRY(limits_.admit(more));
+    admitted_bytes_ = more;
+  }
+  admitted_bytes_ -= bytes.size();
   return pwrite_all(fd(), bytes, range.offset + offset);
 }
 

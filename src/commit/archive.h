@@ -19,16 +19,18 @@ class Spool {
   Spool(OutputFile file, const ImageLimits& limits) : limits_(limits), file_(std::move(file)) {}
   int fd() const { return file_.fd(); }
   const ImageLimits& limits() const { return limits_; }
+  uint64_t bytes() const { return reserved_bytes_; }
 
   // Room for a file's bytes; zeros until they are written.   Errors: kInvalid (the limit, with what is left of it).
   Result<SpoolRange> reserve(uint64_t bytes);
-  // Errors: kInvalid (not in the range), kNoSpace, kIo.
+  // Errors: kInvalid (not in the range), kNoSpace, kIo, those of ImageLimits::admit.
   Status write(const SpoolRange& range, uint64_t offset, std::span<const std::byte> bytes);
 
  private:
   const ImageLimits limits_;
   OutputFile file_;
   uint64_t end_ = 0, reserved_bytes_ = 0;
+  uint64_t admitted_bytes_ = 0;  // that can still be written before the next question
 };
 
 // A part of a file, borrowed.

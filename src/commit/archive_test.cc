@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 using Kind = FileTree::Kind;
 
-constexpr ImageLimits kSmall{.max_unpacked_bytes = 1 << 20, .max_metadata_bytes = 1 << 18, .max_files = 2000};
+const ImageLimits kSmall{.max_unpacked_bytes = 1 << 20, .max_metadata_bytes = 1 << 18, .max_files = 2000};
 
 class ArchiveTest : public ::testing::Test {
  protected:

@@ -72,11 +72,13 @@ Result<UniqueFd> qcow2_disk(const ImportRequest& request, const Source& source, 
   TRY_ASSIGN(const Qcow2Header header, decode_qcow2_header(std::span(head).first(bytes), request.limits.max_disk_bytes));
   TRY_ASSIGN(OutputFile disk, OutputFile::temporary(request.work_directory));
   if (::ftruncate(disk.fd(), static_cast<off_t>(header.disk_bytes)) < 0) return fail_errno("make room for the disk");
-  const auto tell = [&] {
+  const auto tell = [&]() -> Status {
     struct stat st {};
     if (progress && ::fstat(disk.fd(), &st) == 0)
       progress({std::min(static_cast<uint64_t>(st.st_blocks) * 512, header.disk_bytes), header.disk_bytes, "convert"});
+    return request.limits.admit(kAdmitBytes);
   };
+  TRY(request.limits.admit(kAdmitBytes));
   TRY(run_program({.argv = {"qemu-img", "convert", "-f", "qcow2", "-O", "raw", "-n", "--target-is-zero",
                             path_of(source.fd.get()), path_of(disk.fd())},
                    .files = {source.fd.get(), disk.fd()},
@@ -102,6 +104,7 @@ Result<UniqueFd> tree_disk(const ImportRequest& request, const Source& source, c
     TRY(read_tar({source.fd.get(), 0, source.bytes()}, Whiteouts::kOrdinary, tree, spool, tell));
   else
     TRY(read_oci({request.path, request.tag, request.work_directory, request.limits}, tree, spool, tell));
+  TRY(request.limits.admit(spool.bytes()));
   TRY_ASSIGN(OutputFile disk, OutputFile::temporary(request.work_directory));
   TRY(write_ext4(tree, spool, disk.fd(), {request.disk_bytes, request.name, request.limits.program_time}));
   return std::move(disk).release();

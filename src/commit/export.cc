@@ -15,7 +15,17 @@ Status convert(int raw, int qcow2, uint64_t disk_bytes, const ImageLimits& limit
   return run_program({.argv = {"qemu-img", "convert", "-f", "raw", "-O", "qcow2", path_of(raw), path_of(qcow2)},
                       .files = {raw, qcow2},
                       .max_file_bytes = most_qcow2_bytes(disk_bytes),
-                      .time = limits.program_time});
+                      .time = limits.program_time,
+                      .on_tick = [&] { return limits.admit(kAdmitBytes); }});
+}
+
+// `directory`: for work.
+Status write_as(ExportFormat format, image::Manifest& manifest, const chunk::Store& store, const OutputFile& out,
+                const std::string& directory, const OnProgress& progress, const ImageLimits& limits) {
+  if (format == ExportFormat::kRaw) return export_raw(manifest, store, out.fd(), progress);
+  TRY_ASSIGN(const OutputFile raw, OutputFile::temporary(directory));
+  TRY(export_raw(manifest, store, raw.fd(), progress));
+  return convert(raw.fd(), out.fd(), manifest.root().blocks * image::kBlockBytes, limits);
 }
 
 }  // namespace
@@ -29,15 +39,16 @@ Result<ExportFormat> export_format(std::string_view name) {
 Status export_image(ExportFormat format, image::Manifest& manifest, const chunk::Store& store, const std::string& path,
                     const OnProgress& progress, const ImageLimits& limits) {
   TRY_ASSIGN(OutputFile out, OutputFile::at(path));
-  if (format == ExportFormat::kRaw) {
-    TRY(export_raw(manifest, store, out.fd(), progress));
-    return out.publish();
-  }
   const std::string directory = std::filesystem::path(path).parent_path();
-  TRY_ASSIGN(const OutputFile raw, OutputFile::temporary(directory.empty() ? "." : directory));
-  TRY(export_raw(manifest, store, raw.fd(), progress));
-  TRY(convert(raw.fd(), out.fd(), manifest.root().blocks * image::kBlockBytes, limits));
+  TRY(write_as(format, manifest, store, out, directory.empty() ? "." : directory, progress, limits));
   return out.publish();
+}
+
+Result<UniqueFd> export_unnamed(ExportFormat format, image::Manifest& manifest, const chunk::Store& store,
+                                const std::string& directory, const OnProgress& progress, const ImageLimits& limits) {
+  TRY_ASSIGN(OutputFile out, OutputFile::temporary(directory));
+  TRY(write_as(format, manifest, store, out, directory, progress, limits));
+  return std::move(out).release();
 }
 
 }  // namespace ramet::commit

@@ -195,8 +195,14 @@ TEST(Program, RunsInBounds) {
   EXPECT_EQ(failed.message(), "sh failed with status 3: why\\x1b[31m");
   EXPECT_EQ(run_program({.argv = {"no-such-program"}}).error().kind(), ErrorKind::kUnavailable);
   int ticks = 0;
-  const Error late =
-      run_program({.argv = {"sleep", "100"}, .time = std::chrono::seconds(1), .on_tick = [&] { ticks++; }}).error();
+  const Error late = run_program({.argv = {"sleep", "100"},
+                                  .time = std::chrono::seconds(1),
+                                  .on_tick =
+                                      [&] {
+                                        ticks++;
+                                        return Status();
+                                      }})
+                         .error();
   EXPECT_EQ(late.kind(), ErrorKind::kTimeout);
   EXPECT_GE(ticks, 1);
 }

@@ -67,7 +67,7 @@ Status run_program(const ProgramRun& run) {
   while (MonotonicClock::now() < end) {
     if (const std::optional<int> status = child.wait(std::min(end, deadline_after(kTick))))
       return judge(run.argv[0], *status, said.get());
-    if (run.on_tick) run.on_tick();
+    if (run.on_tick) TRY(run.on_tick());
   }
   return fail(ErrorKind::kTimeout, run.argv[0] + " was ended after " + std::to_string(run.time.count()) + " s");
 }

@@ -18,7 +18,7 @@ struct ProgramRun {
   std::vector<std::string> environment = {};
   uint64_t max_file_bytes = 0;  // of what it writes; 64 KiB at least, for what it says
   std::chrono::seconds time = std::chrono::hours(2);
-  std::function<void()> on_tick = {};  // now and then, while it runs
+  std::function<Status()> on_tick = {};  // now and then, while it runs; an error ends it, and is the answer
 };
 // How we, and the program, open such a file anew.
 inline std::string path_of(int file) { return "/proc/self/fd/" + std::to_string(file); }

@@ -7,6 +7,8 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "commit/disk_form.h"
+#include "commit/guess_format.h"
 #include "image/zero_runs.h"
 
 namespace ramet::host {
@@ -19,6 +21,17 @@ constexpr uint64_t kRoomCheckedEvery = 64u << 20;
 std::string incoming(const ImageStore& images) { return images.options().directory + "/incoming"; }
 
 std::atomic<uint64_t> next_upload{0};
+
+commit::OnProgress steps_of(const ImportOptions& options) {
+  if (!options.on_step) return {};
+  return [&options](const commit::Progress& p) { options.on_step(p.step, p.done_bytes, p.total_bytes); };
+}
+
+// What is wrong with a foreign image is wrong with the request, and no fault of the store.
+tl::unexpected<Error> refused(const Error& error) {
+  if (error.kind() != ErrorKind::kCorrupt && error.kind() != ErrorKind::kUnsupported) return tl::unexpected<Error>(error);
+  return tl::unexpected<Error>(Error(ErrorKind::kInvalid, error.message()).with_hint(error.hint()));
+}
 
 }  // namespace
 
@@ -65,16 +78,95 @@ Status ImageUpload::write(std::span<const std::byte> bytes) {
   return {};
 }
 
-Result<std::shared_ptr<OpenImage>> ImageUpload::finish(const std::string& parent) {
-  if (::ftruncate(file_.get(), static_cast<off_t>(bytes_)) < 0) return fail_errno("size of the upload");
-  std::shared_ptr<OpenImage> from;
-  if (!parent.empty()) {
-    TRY_ASSIGN(from, images_.use({ImageSpace::kUser, parent}));
+Result<commit::ImageFormat> ImageUpload::format(const ImportOptions& options) const {
+  if (options.format.empty()) {
+    std::vector<std::byte> head(std::min<uint64_t>(bytes_, commit::kGuessBytes));
+    TRY(pread_exact(file_.get(), head, 0));
+    return commit::guess_format(head);
   }
-  return images_.import_raw({ImageSpace::kUser, name_}, file_.get(), from.get());
+  TRY_ASSIGN(const commit::ImageFormat format, commit::image_format(options.format));
+  if (format == commit::ImageFormat::kDirectory)
+    return fail(ErrorKind::kInvalid, "a directory is sent as a tar of it, as format tar");
+  return format;
+}
+
+Result<UniqueFd> ImageUpload::converted(commit::ImageFormat format, const ImportOptions& options) const {
+  commit::ImportRequest request{.format = format,
+                                .path = path_,
+                                .name = name_,
+                                .tag = options.tag,
+                                .disk_bytes = options.disk_bytes,
+                                .work_directory = incoming(images_)};
+  request.limits.admit = [&](uint64_t bytes) -> Status {
+    if (options.given_up()) return fail(ErrorKind::kCancelled, "nobody waits for image '" + name_ + "' any more");
+    return images_.options().admit(bytes);
+  };
+  TRY_ASSIGN(commit::DiskForm disk, commit::disk_form_of(request, steps_of(options)));
+  return std::move(disk.file);
+}
+
+Result<std::shared_ptr<OpenImage>> ImageUpload::finish(const ImportOptions& options) {
+  if (::ftruncate(file_.get(), static_cast<off_t>(bytes_)) < 0) return fail_errno("size of the upload");
+  std::shared_ptr<OpenImage> parent;
+  if (!options.parent.empty()) {
+    TRY_ASSIGN(parent, images_.use({ImageSpace::kUser, options.parent}));
+  }
+  const Result<commit::ImageFormat> known = format(options);
+  if (!known) return refused(known.error());
+  if (*known == commit::ImageFormat::kRaw) return import(file_.get(), parent, options);
+  Result<UniqueFd> disk = converted(*known, options);
+  if (!disk) return refused(disk.error());
+  if (::ftruncate(file_.get(), 0) < 0) return fail_errno("give back the space of the upload");
+  return import(disk->get(), parent, options);
+}
+
+Result<std::shared_ptr<OpenImage>> ImageUpload::import(int disk, const std::shared_ptr<OpenImage>& parent,
+                                                       const ImportOptions& options) {
+  return images_.import_raw({ImageSpace::kUser, name_}, disk, parent.get(), steps_of(options));
+}
+
+Result<std::unique_ptr<ImageDownload>> ImageDownload::begin(ImageStore& images, std::shared_ptr<OpenImage> image,
+                                                            const ExportOptions& options) {
+  TRY_ASSIGN(const commit::ExportFormat format, commit::export_format(options.format));
+  std::unique_ptr<ImageDownload> download(new ImageDownload(images, std::move(image)));
+  if (format != commit::ExportFormat::kRaw) TRY(download->convert(format, options));
+  return download;
+}
+
+// What the raw disk and the other file take together at most.
+Result<uint64_t> ImageDownload::work_bytes() {
+  uint64_t bytes = 0;
+  for (uint64_t number = 0; number < image_->chunks(); number++) {
+    TRY_ASSIGN(const Digest name, image_->chunk(number));
+    if (name != image::kZeros) bytes += image_->blocks_of(number) * image::kBlockBytes;
+  }
+  return 2 * bytes;
+}
+
+Status ImageDownload::convert(commit::ExportFormat format, const ExportOptions& options) {
+  TRY_ASSIGN(const uint64_t work, work_bytes());
+  TRY(images_.options().admit(work));
+  TRY(make_directories(incoming(images_), 0700));
+  commit::ImageLimits limits;
+  limits.admit = [&](uint64_t bytes) -> Status {
+    if (options.given_up()) return fail(ErrorKind::kCancelled, "nobody waits for image '" + image_->id().name + "' any more");
+    return images_.options().admit(bytes);
+  };
+  image::Manifest manifest = commit::manifest_in(images_.chunks(), image_->root());
+  TRY_ASSIGN(file_, commit::export_unnamed(format, manifest, images_.chunks(), incoming(images_), {}, limits));
+  TRY_ASSIGN(file_bytes_, file_size(file_.get()));
+  return {};
+}
+
+Result<std::span<const std::byte>> ImageDownload::next_of_file() {
+  bytes_.resize(std::min<uint64_t>(image::kChunkBytes, file_bytes_ - file_at_));
+  TRY(pread_exact(file_.get(), bytes_, file_at_));
+  file_at_ += bytes_.size();
+  return std::span<const std::byte>(bytes_);
 }
 
 Result<std::span<const std::byte>> ImageDownload::next() {
+  if (file_) return next_of_file();
   if (chunk_ == image_->chunks()) return std::span<const std::byte>();
   const uint64_t number = chunk_++, bytes = image_->blocks_of(number) * kBlockBytes;
   TRY_ASSIGN(const Digest name, image_->chunk(number));

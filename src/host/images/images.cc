@@ -56,9 +56,9 @@ Result<ImageInfo> Images::get(const std::string& name) {
   return std::move(infos.front());
 }
 
-Result<std::unique_ptr<ImageDownload>> Images::download(const std::string& name) {
+Result<std::unique_ptr<ImageDownload>> Images::download(const std::string& name, const ExportOptions& options) {
   TRY_ASSIGN(std::shared_ptr<OpenImage> image, find(name));
-  return std::make_unique<ImageDownload>(*store_, std::move(image));
+  return ImageDownload::begin(*store_, std::move(image), options);
 }
 
 Result<ImageDiff> Images::diff(const std::string& a, const std::string& b) {

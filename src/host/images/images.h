@@ -34,7 +34,7 @@ class Images {
   // Errors: kInvalid (name), kNotFound, those of the store.
   Result<ImageInfo> get(const std::string& name);
   Result<std::unique_ptr<ImageUpload>> upload(const std::string& name) { return ImageUpload::begin(*store_, name); }
-  Result<std::unique_ptr<ImageDownload>> download(const std::string& name);
+  Result<std::unique_ptr<ImageDownload>> download(const std::string& name, const ExportOptions& options = {});
   Result<ImageDiff> diff(const std::string& a, const std::string& b);
   // Whoever reads it goes on.   Errors: kInvalid (name), kNotFound, kIo.
   Status remove(const std::string& name) { return store_->remove({ImageSpace::kUser, name}); }

@@ -1,6 +1,7 @@
 // What users do with their images: in, out, compare, measure.
 #include "host/images/images.h"
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "host/images/testing/image_fixture.h"
@@ -20,6 +21,7 @@ class ImagesTest : public testing::ImageFixture {
     options.store.directory = directory_.path + "/store";
     options.store.cache_bytes = 64u << 20;
     options.socket = directory_.path + "/chunk.sock";
+    options.store.admit = [this](uint64_t) { return full_ ? Status(fail(ErrorKind::kNoSpace, "the disk is full")) : Status(); };
     own_ = Images::open(std::move(options)).value();
   }
   // In pieces that respect no border.
@@ -27,7 +29,7 @@ class ImagesTest : public testing::ImageFixture {
     TRY_ASSIGN(const std::unique_ptr<ImageUpload> upload, own_->upload(name));
     for (size_t at = 0; at < bytes.size(); at += 100'001)
       TRY(upload->write(std::span(bytes).subspan(at, std::min<size_t>(100'001, bytes.size() - at))));
-    return upload->finish(parent);
+    return upload->finish({.format = "raw", .parent = parent});
   }
   Bytes download(const std::string& name) {
     const std::unique_ptr<ImageDownload> download = own_->download(name).value();
@@ -44,6 +46,7 @@ class ImagesTest : public testing::ImageFixture {
         std::distance(std::filesystem::directory_iterator(directory_.path + "/store/incoming", error), {}));
   }
 
+  bool full_ = false;
   std::unique_ptr<Images> own_;
 };
 
@@ -86,6 +89,48 @@ TEST_F(ImagesTest, ANameIsTakenOnceAndAnEmptyFileIsNoImage) {
   EXPECT_EQ(upload("empty", {}).error().kind(), ErrorKind::kInvalid);
   EXPECT_EQ(upload("no/name", block_bytes(1)).error().kind(), ErrorKind::kInvalid);
   EXPECT_EQ(upload("child", block_bytes(1), "unknown").error().kind(), ErrorKind::kNotFound);
+}
+
+// A tar of one file, made by tar itself.
+Bytes archive_of(const std::string& directory, uint64_t file_bytes) {
+  const UniqueFd file = open_file(directory + "/noise", O_RDWR | O_CREAT | O_TRUNC, 0600).value();
+  EXPECT_TRUE(pwrite_all(file.get(), chunk::testing::noise(file_bytes, 7), 0));
+  EXPECT_EQ(std::system(("tar -C " + directory + " -cf " + directory + "/noise.tar noise").c_str()), 0);
+  const UniqueFd tar = open_file(directory + "/noise.tar", O_RDONLY).value();
+  Bytes out(file_size(tar.get()).value());
+  EXPECT_TRUE(pread_exact(tar.get(), out, 0));
+  return out;
+}
+
+TEST_F(ImagesTest, AFullDiskEndsAConversionAndLeavesNothing) {
+  const Bytes tar = archive_of(directory_.path, 1 << 20);
+  const std::unique_ptr<ImageUpload> upload = own_->upload("files").value();
+  ASSERT_TRUE(upload->write(tar));
+  full_ = true;
+  const Error error = upload->finish({}).error();
+  EXPECT_EQ(error.kind(), ErrorKind::kNoSpace);
+  EXPECT_EQ(error.message(), "the disk is full");
+  EXPECT_EQ(own_->get("files").error().kind(), ErrorKind::kNotFound);
+  EXPECT_EQ(unfinished(), 1u) << "the upload alone, while it lives";
+  full_ = false;
+  EXPECT_TRUE(upload->finish({}));  // there is room again
+  EXPECT_EQ(own_->get("files")->bytes, 1u << 30);
+}
+
+TEST_F(ImagesTest, AConversionThatNobodyWaitsForEnds) {
+  const Bytes tar = archive_of(directory_.path, 1 << 20);
+  const std::unique_ptr<ImageUpload> upload = own_->upload("files").value();
+  ASSERT_TRUE(upload->write(tar));
+  EXPECT_EQ(upload->finish({.given_up = [] { return true; }}).error().kind(), ErrorKind::kCancelled);
+  EXPECT_EQ(own_->get("files").error().kind(), ErrorKind::kNotFound);
+}
+
+TEST_F(ImagesTest, AFullDiskRefusesAnExportThatNeedsRoom) {
+  ASSERT_TRUE(upload("disk", block_bytes(1)));
+  full_ = true;
+  EXPECT_EQ(own_->download("disk", {.format = "qcow2"}).error().kind(), ErrorKind::kNoSpace);
+  EXPECT_TRUE(own_->download("disk"));
+  EXPECT_EQ(own_->download("disk", {.format = "tar"}).error().kind(), ErrorKind::kInvalid);
 }
 
 TEST_F(ImagesTest, TheDiskOfATemplateIsReadByItsDigestAndChangedByNobody) {

@@ -81,10 +81,9 @@ class CollectionSoakTest : public SoakTest {
     collector.join();
     return collections;
   }
-  HostOptions eager_options() {
+  HostOptions store_options() {
     HostOptions options = testing::tiny_options(root_);
     options.fill_after_misses = 0;  // every read of a base is one of the store
-    options.store_interval = Milliseconds(1);
     return options;
   }
   // A version of an image comes, is read, and the one before goes.
@@ -121,7 +120,7 @@ class CollectionSoakTest : public SoakTest {
 
 TEST_F(CollectionSoakTest, NothingThatGuestsReadIsCollected) {
   const int rounds = effort(200, 4);
-  ASSERT_NO_FATAL_FAILURE(reopen(eager_options()));
+  ASSERT_NO_FATAL_FAILURE(reopen(store_options()));
   constexpr size_t kMostFamilies = 3;
   std::deque<std::vector<std::string>> families;
   const uint64_t collections = collecting_during([&] {
@@ -138,6 +137,8 @@ TEST_F(CollectionSoakTest, NothingThatGuestsReadIsCollected) {
     remove_all(ids);
   }
   EXPECT_TRUE(settled_overlays(0).empty());
+  const uint64_t failed = host_->images().report()->failed;
+  ASSERT_NO_FATAL_FAILURE(reopen(store_options()));  // a daemon that starts looks for disks that nobody needs
   for (int i = 0; i < 200 && host_->images().report()->template_disks != 0; i++) std::this_thread::sleep_for(Milliseconds(20));
   ASSERT_TRUE(host_->images().store().collect());
   const std::vector<ImageInfo> images = *host_->images().list();
@@ -147,7 +148,7 @@ TEST_F(CollectionSoakTest, NothingThatGuestsReadIsCollected) {
               static_cast<unsigned long long>(collections), static_cast<unsigned long long>(report.pack_bytes),
               static_cast<unsigned long long>(images[0].stored_bytes));
   EXPECT_EQ(report.template_disks, 0u);
-  EXPECT_EQ(report.failed, 0u);
+  EXPECT_EQ(failed, 0u);
   EXPECT_LE(report.pack_bytes, images[0].stored_bytes * 3 / 2);
 }
 
@@ -187,8 +188,9 @@ TEST_F(ForkSoakTest, ManyForksOfOneParentLeaveFewOverlaysAndDescriptors) {
   const int forks = effort(1000, 60);
   constexpr int kReadEvery = 25;  // this child's disk is looked at, then it ends; the others end at once
   const HostOptions options = testing::tiny_options(root_);
-  // Those that may be frozen, the writable one; merging takes place in the background, while forks go on.
-  const size_t longest = options.longest_overlay_chain + 1, most_chain = 3 * longest;
+  // Those that may be frozen, and the writable one. Merging takes place in the background while forks go on, so that there may
+  // be more at times; past the layers that a monitor takes, forks would fail.
+  const size_t longest = options.longest_overlay_chain + 1, most_chain = 250;
   ASSERT_NO_FATAL_FAILURE(reopen(options));
   ASSERT_NO_FATAL_FAILURE(upload("keeper", 0));
   const SandboxInfo parent = create("keeper");

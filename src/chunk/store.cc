@@ -51,6 +51,20 @@ Result<bool> Store::has(const Digest& digest) const {
   return own || !options_.common ? Result<bool>(own) : options_.common->has(digest);
 }
 
+Result<Recipe> Store::recipe(const Digest& digest) const {
+  Result<Recipe> own = index_->recipe(digest);
+  if (own || own.error().kind() != ErrorKind::kNotFound || !options_.common) return own;
+  TRY_ASSIGN(Recipe common, options_.common->recipe(digest));
+  for (Extent& e : common.extents)
+    if (e.frame) *e.frame |= kCommonFrame;
+  return common;
+}
+
+Result<FramePlace> Store::frame(FrameId id) const {
+  if (options_.common && is_common(id)) return options_.common->frame(id & ~kCommonFrame);
+  return index_->frame(id);
+}
+
 Result<std::unordered_set<FrameId>> Store::uses_of_common() const {
   std::unordered_set<FrameId> out;
   TRY(index_->visit_chunks([&](const Index::Chunk& chunk) {

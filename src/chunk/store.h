@@ -77,6 +77,11 @@ class Store {
   // get().
   Status read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const;
 
+  // What a chunk consists of. Frames of the public store are marked as such (is_common).   Errors: kNotFound, kCorrupt, kIo.
+  Result<Recipe> recipe(const Digest& digest) const;
+  // Where a frame is that such a recipe names.   Errors: kNotFound, kCorrupt, kIo.
+  Result<FramePlace> frame(FrameId id) const;
+
   // What is needed, as those who hold manifests know it.
   struct LiveSet {
     std::unordered_set<Digest, DigestHash> chunks;

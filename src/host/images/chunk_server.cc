@@ -38,7 +38,7 @@ Result<std::unique_ptr<ChunkServer>> ChunkServer::start(DiskReader& reader, Opti
 }
 
 Status ChunkServer::begin() {
-  reader_.when_cache_is_leased([this] { ask_back(); });
+  reader_.when_cache_is_leased(this, [this] { ask_back(); });
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) return fail_errno("create epoll");
   stop_event_.reset(::eventfd(0, EFD_CLOEXEC));
@@ -54,7 +54,7 @@ Status ChunkServer::begin() {
 }
 
 ChunkServer::~ChunkServer() {
-  reader_.when_cache_is_leased({});
+  reader_.when_cache_is_leased(this, {});
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

@@ -26,6 +26,7 @@ Found find_extent(const chunk::Recipe& recipe, uint64_t block) {
 
 DiskReader::DiskReader(ImageStore& images, Options options)
     : images_(images),
+      common_(options.common),
       frames_(options.decoded_bytes),
       misses_(options.fill),
       filler_(images.fetcher(), images.cache(), images.counters(),
@@ -56,15 +57,21 @@ Result<DiskAnswer> DiskReader::look(OpenImage& image, uint64_t block, MayLend ma
     return ZeroBlocks{{number * full, end - number * full}};
   }
   if (may_lend == MayLend::kChunks)
-    if (std::optional<chunk::ChunkCache::Lease> lease = images_.cache().find(name))
-      return WholeChunk{number, *std::move(lease)};
-  note_miss(name);
-  return read_stored(image, block, name);
+    if (std::optional<chunk::ChunkCache::Lease> lease = cached(name)) return WholeChunk{number, *std::move(lease)};
+  Result<DiskAnswer> own = read_stored(image, block, name);
+  if (own || own.error().kind() != ErrorKind::kNotFound || !common_) return own;
+  return common_->read_stored(image, block, name);
+}
+
+std::optional<chunk::ChunkCache::Lease> DiskReader::cached(const Digest& name) {
+  std::optional<chunk::ChunkCache::Lease> lease = images_.cache().find(name);
+  return lease || !common_ ? std::move(lease) : common_->cached(name);
 }
 
 Result<DiskAnswer> DiskReader::read_stored(OpenImage& image, uint64_t block, const Digest& name) {
   const uint64_t full = image::chunk_blocks(image.root().kind), number = block / full, begin = number * full;
   TRY_ASSIGN(const chunk::Recipe recipe, images_.chunks().index().recipe(name));
+  note_miss(name);
   if (recipe.blocks() != image.blocks_of(number))
     return fail(ErrorKind::kCorrupt, "chunk " + std::to_string(number) + " of '" + image.id().name + "' has " +
                                          std::to_string(recipe.blocks()) + " blocks, the image " +
@@ -78,12 +85,16 @@ Result<DiskAnswer> DiskReader::read_stored(OpenImage& image, uint64_t block, con
 }
 
 Result<DiskAnswer> DiskReader::read_frame(BlockRange range, const chunk::Extent& extent) {
-  const chunk::FrameId id = *extent.frame;
-  TRY_ASSIGN(const FrameCache::Bytes frame, frames_.get(id, [&] { return images_.fetcher().frame(id); }));
+  TRY_ASSIGN(const FrameCache::Bytes plain, frame(*extent.frame));
   const uint64_t offset = extent.first * image::kBlockBytes, bytes = range.count * image::kBlockBytes;
-  if (!range_within(offset, bytes, frame->size()))
-    return fail(ErrorKind::kCorrupt, "a recipe uses blocks that frame " + std::to_string(id) + " does not have");
-  return DataBlocks{range, frame, std::span(*frame).subspan(offset, bytes)};
+  if (!range_within(offset, bytes, plain->size()))
+    return fail(ErrorKind::kCorrupt, "a recipe uses blocks that frame " + std::to_string(*extent.frame) + " does not have");
+  return DataBlocks{range, plain, std::span(*plain).subspan(offset, bytes)};
+}
+
+Result<FrameCache::Bytes> DiskReader::frame(chunk::FrameId id) {
+  if (common_ && chunk::is_common(id)) return common_->frame(id & ~chunk::kCommonFrame);
+  return frames_.get(id, [&] { return images_.fetcher().frame(id); });
 }
 
 // The first block at or after the beginning of `chunk` whose chunk is not all zero, or the end of the disk.
@@ -100,19 +111,23 @@ std::optional<chunk::ChunkCache::Lease> DiskReader::lease(OpenImage& image, uint
   if (chunk >= image.chunks()) return std::nullopt;
   const Result<Digest> name = image.chunk(chunk);
   if (!name || *name == image::kZeros) return std::nullopt;
-  std::optional<chunk::ChunkCache::Lease> lease = images_.cache().find(*name);
+  std::optional<chunk::ChunkCache::Lease> lease = cached(*name);
   if (lease) lease->close_fd();
   return lease;
 }
 
-void DiskReader::when_cache_is_leased(std::function<void()> call) {
+void DiskReader::when_cache_is_leased(const void* who, std::function<void()> call) {
+  if (common_) common_->when_cache_is_leased(who, call);
   const std::lock_guard lock(leased_mutex_);
-  when_leased_ = std::move(call);
+  if (call)
+    when_leased_[who] = std::move(call);
+  else
+    when_leased_.erase(who);
 }
 
 void DiskReader::tell_cache_is_leased() {
   const std::lock_guard lock(leased_mutex_);
-  if (when_leased_) when_leased_();
+  for (const auto& [who, call] : when_leased_) call();
 }
 
 void DiskReader::note_miss(const Digest& chunk) {

@@ -6,10 +6,13 @@
 //   else                            the frame that holds the block, checked, all of its blocks that are neighbours there;
 //                                   and, where the chunk is worth it, it is fetched whole in the background (fill_policy.h)
 //
+// What the images' store does not have and the public one before which it stands has is answered by that one's reader, so that
+// all tenants share its cached chunks and decoded frames; of private data nothing is shared, and nothing else is asked.
 // Wrong bytes never: damage is fetched anew once (fetcher.h), then it is an I/O error. Not here: sockets (chunk_server.h).
 // Thread: read() from many threads; one of its own (filler.h). A resource; must outlive its answers' leases.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -46,6 +49,7 @@ class DiskReader {
   struct Options {
     FillPolicy fill;
     size_t decoded_bytes = 16u << 20;  // of frames kept decoded
+    DiskReader* common = nullptr;      // of the public store before which `images` stands, if it does; outlives this one
   };
   DiskReader(ImageStore& images, Options options);
 
@@ -53,23 +57,28 @@ class DiskReader {
   Result<DiskAnswer> read(OpenImage& image, uint64_t block, MayLend may_lend);
   // The chunk if the cache has it; for a reader that has a descriptor of it already.
   std::optional<chunk::ChunkCache::Lease> lease(OpenImage& image, uint64_t chunk);
-  // Called when a chunk does not fit because readers hold what is in the cache. Not any more once this returned with another.
-  void when_cache_is_leased(std::function<void()> call);
+  // Called when a chunk does not fit because readers hold what is in the cache, here or in public. One call for each `who`, an
+  // empty one for none; the one before is not called any more when this returns.
+  void when_cache_is_leased(const void* who, std::function<void()> call);
   // Until nothing is being filled (tests).
   void drain() { filler_.drain(); }
 
  private:
   Result<DiskAnswer> look(OpenImage& image, uint64_t block, MayLend may_lend);
+  // What this domain's cache has.
+  std::optional<chunk::ChunkCache::Lease> cached(const Digest& name);
   Result<DiskAnswer> read_stored(OpenImage& image, uint64_t block, const Digest& name);
   Result<DiskAnswer> read_frame(image::BlockRange range, const chunk::Extent& extent);
+  Result<FrameCache::Bytes> frame(chunk::FrameId id);
   Result<uint64_t> end_of_zeros(OpenImage& image, uint64_t chunk) const;
   void note_miss(const Digest& chunk);
   void tell_cache_is_leased();
 
   ImageStore& images_;
+  DiskReader* const common_;  // may be null
   FrameCache frames_;
-  std::mutex leased_mutex_;            // held across the call, which does not wait
-  std::function<void()> when_leased_;  // guarded by leased_mutex_
+  std::mutex leased_mutex_;                                   // held across the calls, which do not wait
+  std::map<const void*, std::function<void()>> when_leased_;  // guarded by leased_mutex_
   std::mutex misses_mutex_;
   MissCounter misses_;  // guarded by misses_mutex_
   Filler filler_;       // last: its thread uses what is above

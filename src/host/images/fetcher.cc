@@ -58,10 +58,10 @@ void Fetcher::give_back(std::unique_ptr<chunk::FrameDecoder> decoder) {
 }
 
 Result<uint64_t> Fetcher::stored_bytes(const Digest& digest) const {
-  TRY_ASSIGN(const chunk::Recipe recipe, store_.index().recipe(digest));
+  TRY_ASSIGN(const chunk::Recipe recipe, store_.recipe(digest));
   uint64_t sum = 0;
   for (const chunk::FrameId id : recipe.frames()) {
-    TRY_ASSIGN(const chunk::FramePlace place, store_.index().frame(id));
+    TRY_ASSIGN(const chunk::FramePlace place, store_.frame(id));
     sum += place.entry.stored_bytes;
   }
   return sum;

@@ -14,7 +14,7 @@ Result<Frames> frames_of(const chunk::Store& store, const OpenImage& image) {
   TRY(commit::add_needed(store, image.root(), needed));
   Frames frames;
   for (const Digest& name : needed) {
-    TRY_ASSIGN(const chunk::Recipe recipe, store.index().recipe(name));
+    TRY_ASSIGN(const chunk::Recipe recipe, store.recipe(name));
     for (const chunk::FrameId id : recipe.frames()) frames.insert(id);
   }
   return frames;
@@ -34,9 +34,9 @@ Result<std::vector<ImageSizes>> measure_images(ImageStore& images, std::span<con
   std::vector<ImageSizes> sizes(all.size());
   for (size_t i = 0; i < all.size(); i++)
     for (const chunk::FrameId id : frames[i]) {
-      TRY_ASSIGN(const chunk::FramePlace place, store.index().frame(id));
+      TRY_ASSIGN(const chunk::FramePlace place, store.frame(id));
       sizes[i].stored_bytes += place.entry.stored_bytes;
-      if (users.at(id) == 1) sizes[i].unique_bytes += place.entry.stored_bytes;
+      if (users.at(id) == 1 && !chunk::is_common(id)) sizes[i].unique_bytes += place.entry.stored_bytes;
     }
   return sizes;
 }

@@ -11,7 +11,7 @@ namespace ramet::host {
 
 struct ImageSizes {
   uint64_t stored_bytes = 0;  // of all frames it needs
-  uint64_t unique_bytes = 0;  // of those that none of the others needs: what removing it would free
+  uint64_t unique_bytes = 0;  // of those that none of the others needs, and are not public: what removing it would free
 };
 // One for each, in their order.   Errors: those of the store.
 Result<std::vector<ImageSizes>> measure_images(ImageStore& images, std::span<const std::shared_ptr<OpenImage>> all);

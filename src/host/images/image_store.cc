@@ -46,8 +46,11 @@ ImageStore::PackReads ImageStore::pack_reads() const {
 Result<std::unique_ptr<ImageStore>> ImageStore::open(ImageStoreOptions options) {
   const std::string& directory = options.directory;
   TRY(make_lasting_directories(directory, 0700));
+  if (options.common && options.remote) TRY(options.common->check_remote_is_free(*options.remote));
   TRY_ASSIGN(Packs packs, open_packs(options));
-  TRY_ASSIGN(std::unique_ptr<chunk::Store> store, chunk::Store::open(std::move(packs.storage), directory + "/index.db", {}));
+  chunk::Store* const common = options.common ? options.common->store_.get() : nullptr;
+  TRY_ASSIGN(std::unique_ptr<chunk::Store> store,
+             chunk::Store::open(std::move(packs.storage), directory + "/index.db", {.common = common}));
   TRY_ASSIGN(
       std::unique_ptr<chunk::ChunkCache> cache,
       chunk::ChunkCache::open(directory + "/cache", {.max_bytes = options.cache_bytes, .trust = chunk::Trust::kSameBoot}));
@@ -55,6 +58,42 @@ Result<std::unique_ptr<ImageStore>> ImageStore::open(ImageStoreOptions options) 
   TRY_ASSIGN(commit::Catalogue templates, commit::Catalogue::open(directory + "/templates"));
   return std::unique_ptr<ImageStore>(
       new ImageStore(std::move(options), packs, std::move(store), std::move(cache), std::move(images), std::move(templates)));
+}
+
+ImageStore::ImageStore(ImageStoreOptions options, const Packs& packs, std::unique_ptr<chunk::Store> store,
+                       std::unique_ptr<chunk::ChunkCache> cache, commit::Catalogue images, commit::Catalogue templates)
+    : options_(std::move(options)),
+      counted_(packs.counted),
+      tiered_(packs.tiered),
+      store_(std::move(store)),
+      remote_(tiered_ ? std::make_unique<RemoteTier>(*tiered_, *options_.remote) : nullptr),
+      cache_(std::move(cache)),
+      fetcher_(*store_, counters_),
+      images_(std::move(images)),
+      templates_(std::move(templates)) {
+  if (!options_.common) return;
+  const std::lock_guard lock(options_.common->tenants_mutex_);
+  options_.common->tenants_.insert(this);
+}
+
+ImageStore::~ImageStore() {
+  if (!options_.common) return;
+  const std::lock_guard lock(options_.common->tenants_mutex_);
+  options_.common->tenants_.erase(this);
+}
+
+// Of two domains at one place each would find the other's packs when it rebuilds its index.
+Status ImageStore::check_remote_is_free(const RemoteTierOptions& wanted) {
+  const auto is_taken_by = [&](const ImageStore& one) {
+    const std::optional<RemoteTierOptions>& its = one.options_.remote;
+    return its && its->place.endpoint == wanted.place.endpoint && its->place.bucket == wanted.place.bucket &&
+           its->prefix == wanted.prefix;
+  };
+  const std::lock_guard lock(tenants_mutex_);
+  if (!is_taken_by(*this) && std::ranges::none_of(tenants_, [&](const ImageStore* one) { return is_taken_by(*one); }))
+    return {};
+  return fail(ErrorKind::kInvalid, "prefix '" + wanted.prefix + "' of bucket '" + wanted.place.bucket +
+                                       "' is that of another domain: each needs its own");
 }
 
 Result<std::shared_ptr<OpenImage>> ImageStore::add(const ImageId& id, chunk::Batch&, const image::ManifestRoot& root) {
@@ -66,8 +105,11 @@ Result<std::shared_ptr<OpenImage>> ImageStore::add(const ImageId& id, chunk::Bat
 Result<std::shared_ptr<OpenImage>> ImageStore::use(const ImageId& id) {
   const std::lock_guard lock(names_mutex_);
   if (std::shared_ptr<OpenImage> open = find_open(id)) return open;
-  TRY_ASSIGN(const image::ManifestRoot root, catalogue(id.space).get(id.name));
-  return remember(id, root);
+  const Result<image::ManifestRoot> root = catalogue(id.space).get(id.name);
+  if (root) return remember(id, *root);
+  const bool may_be_public = options_.common && id.space == ImageSpace::kTemplate;
+  if (may_be_public && root.error().kind() == ErrorKind::kNotFound) return options_.common->use(id);
+  return tl::unexpected<Error>(root.error());
 }
 
 Status ImageStore::remove(const ImageId& id) {
@@ -186,7 +228,6 @@ void ImageStore::warm(OpenImage& image, int file) {
 
 Result<std::vector<image::ManifestRoot>> ImageStore::roots() {
   const std::lock_guard lock(names_mutex_);
-  wants_collection_ = false;
   std::vector<image::ManifestRoot> out;
   for (const ImageSpace space : {ImageSpace::kUser, ImageSpace::kTemplate})
     TRY(commit::visit_roots(catalogue(space), [&](const std::string&, const image::ManifestRoot& root) -> Status {
@@ -204,13 +245,43 @@ bool ImageStore::wants_collection() {
   return wants_collection_;
 }
 
+void ImageStore::want_collection() {
+  const std::lock_guard lock(names_mutex_);
+  wants_collection_ = true;
+}
+
+Status ImageStore::add_needed(chunk::Store::LiveSet& live) {
+  TRY_ASSIGN(const std::vector<image::ManifestRoot> all, roots());
+  for (const image::ManifestRoot& root : all) TRY(commit::add_needed(*store_, root, live.chunks));
+  return {};
+}
+
+// Chunks of this store that their manifests name, frames that their chunks refer to.
+Status ImageStore::add_needed_by_tenants(chunk::Store::LiveSet& live) {
+  const std::lock_guard lock(tenants_mutex_);
+  for (ImageStore* tenant : tenants_) {
+    TRY(tenant->add_needed(live));
+    TRY_ASSIGN(std::unordered_set<chunk::FrameId> frames, tenant->store_->uses_of_common());
+    live.frames.merge(frames);
+  }
+  return {};
+}
+
 Result<chunk::Store::Collected> ImageStore::collect() {
-  return store_->collect([this]() -> Result<chunk::Store::LiveSet> {
-    TRY_ASSIGN(const std::vector<image::ManifestRoot> all, roots());
+  const auto ask = [this]() -> Result<chunk::Store::LiveSet> {
+    {
+      const std::lock_guard lock(names_mutex_);
+      wants_collection_ = false;
+    }
     chunk::Store::LiveSet live;
-    for (const image::ManifestRoot& root : all) TRY(commit::add_needed(*store_, root, live.chunks));
+    TRY(add_needed(live));
+    TRY(add_needed_by_tenants(live));
     return live;
-  });
+  };
+  TRY_ASSIGN(const chunk::Store::Collected collected, store_->collect(ask));
+  // What it referred to may be garbage there now.
+  if (options_.common && collected.chunks_removed > 0) options_.common->want_collection();
+  return collected;
 }
 
 }  // namespace ramet::host

@@ -1,4 +1,5 @@
-// host/images/image_store.h - the images of one host: a chunk store, a cache of hot chunks, and names, in one directory.
+// host/images/image_store.h - the images of one dedup domain: a chunk store, a cache of hot chunks, and names, in one
+// directory.
 //
 //   DIRECTORY/packs, index.db     the chunks (docs/formats/pack.md)
 //   DIRECTORY/images              images that users named, one file each (docs/formats/manifest.md)
@@ -6,6 +7,11 @@
 //   DIRECTORY/cache               hot chunks as raw files
 //
 // `ramet-store --store DIRECTORY` understands the same directory while no daemon has it open.
+// A domain is whoever may share bytes: a tenant, or the public. Each is an ImageStore of its own, so nothing here needs a key
+// for it. A tenant's may stand before the public one: its chunks may be named by the tenant's manifests, and the disks of its
+// templates be used. What neither has is not found, whoever else has it. All stores before a public one must be open when that
+// one collects: it asks them what they need.
+//
 // An image is there when it has a name; what an import that failed or was killed left is collected. Not here: reading blocks
 // (disk_reader.h), which template or machine needs which disk (template_store.h, host_impl.h).
 // Thread: every method from many threads. A resource; outlives every OpenImage.
@@ -34,9 +40,12 @@
 
 namespace ramet::host {
 
+class ImageStore;
+
 struct ImageStoreOptions {
   std::string directory;
   uint64_t cache_bytes = 0;
+  ImageStore* common = nullptr;  // the public one; stands before none itself, outlives this one
   // Whether the disk has room for so many bytes more.   Errors: kNoSpace.
   std::function<Status(uint64_t bytes)> admit = [](uint64_t) { return Status(); };
   // What stands between the store and the files of its packs: a remote tier, faults in tests.
@@ -48,13 +57,15 @@ struct ImageStoreOptions {
 
 class ImageStore {
  public:
-  // Errors: kConflict (another process has it open), those of Store, Catalogue and ChunkCache.
+  // Errors: kConflict (another process has it open), kInvalid (the remote place is another domain's), those of Store, Catalogue
+  // and ChunkCache.
   static Result<std::unique_ptr<ImageStore>> open(ImageStoreOptions options);
+  ~ImageStore();
 
   // ---- names ----
   // An image under a new name; durable when it returns. The batch still holds its chunks.   Errors: as Catalogue::add.
   Result<std::shared_ptr<OpenImage>> add(const ImageId& id, chunk::Batch& batch, const image::ManifestRoot& root);
-  // Errors: kInvalid (name), kNotFound, kCorrupt, kIo.
+  // Also the disk of a public template.   Errors: kInvalid (name), kNotFound, kCorrupt, kIo.
   Result<std::shared_ptr<OpenImage>> use(const ImageId& id);
   // A name that can be given.   Errors: kInvalid, kExists.
   Status check_new(const ImageId& id);
@@ -112,19 +123,14 @@ class ImageStore {
   };
   static Result<Packs> open_packs(const ImageStoreOptions& options);
   ImageStore(ImageStoreOptions options, const Packs& packs, std::unique_ptr<chunk::Store> store,
-             std::unique_ptr<chunk::ChunkCache> cache, commit::Catalogue images, commit::Catalogue templates)
-      : options_(std::move(options)),
-        counted_(packs.counted),
-        tiered_(packs.tiered),
-        store_(std::move(store)),
-        remote_(tiered_ ? std::make_unique<RemoteTier>(*tiered_, *options_.remote) : nullptr),
-        cache_(std::move(cache)),
-        fetcher_(*store_, counters_),
-        images_(std::move(images)),
-        templates_(std::move(templates)) {}
+             std::unique_ptr<chunk::ChunkCache> cache, commit::Catalogue images, commit::Catalogue templates);
   commit::Catalogue& catalogue(ImageSpace space) { return space == ImageSpace::kUser ? images_ : templates_; }
   const commit::Catalogue& catalogue(ImageSpace space) const { return space == ImageSpace::kUser ? images_ : templates_; }
+  Status check_remote_is_free(const RemoteTierOptions& wanted);
   Result<std::vector<image::ManifestRoot>> roots();
+  Status add_needed(chunk::Store::LiveSet& live);
+  Status add_needed_by_tenants(chunk::Store::LiveSet& live);
+  void want_collection();
 
   struct InUse {
     ImageId id;
@@ -151,6 +157,9 @@ class ImageStore {
   commit::Catalogue images_, templates_;  // guarded by names_mutex_
   std::list<InUse> in_use_;               // guarded by names_mutex_
   bool wants_collection_ = true;          // guarded by names_mutex_; what a crash left is found by the first one
+  // Held while they are asked what they need: none goes away meanwhile.
+  std::mutex tenants_mutex_;
+  std::set<ImageStore*> tenants_;  // guarded by tenants_mutex_: that stand before this one
 };
 
 }  // namespace ramet::host

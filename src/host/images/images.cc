@@ -5,9 +5,11 @@
 namespace ramet::host {
 
 Result<std::unique_ptr<Images>> Images::open(Options options) {
+  if (options.common) options.store.common = options.common->store_.get();
+  DiskReader* const common = options.common ? options.common->reader_.get() : nullptr;
   TRY_ASSIGN(std::unique_ptr<ImageStore> store, ImageStore::open(std::move(options.store)));
   remove_unfinished_uploads(*store);
-  auto reader = std::make_unique<DiskReader>(*store, DiskReader::Options{.fill = options.fill});
+  auto reader = std::make_unique<DiskReader>(*store, DiskReader::Options{.fill = options.fill, .common = common});
   ImageStore& images = *store;
   const auto find = [&images](const std::string& name) { return find_in(images, name); };
   TRY_ASSIGN(std::unique_ptr<ChunkServer> server, ChunkServer::start(*reader, {.find = find}));

@@ -1,6 +1,6 @@
-// host/images/images.h - the images of a host, wired: the store, the reader, the chunk socket; and what users do with images of
-// their own. Template disks are kept in the same store under names that users cannot take.
-// Not here: templates and machines (template_store.h, host_impl.h), HTTP. Thread: every method from any. Owner: HostImpl.
+// host/images/images.h - the images of one dedup domain, wired: the store, the reader, the chunk socket; and what users do with
+// images of their own. Template disks are kept in the same store under names that users cannot take. Not here: templates and
+// machines (template_store.h, host_impl.h), HTTP. Thread: every method from any. Owner: HostImpl.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,8 @@ class Images {
   struct Options {
     ImageStoreOptions store;
     FillPolicy fill;
-    std::string socket;  // where clients read images by name; empty: nowhere
+    std::string socket;        // where clients read images by name; empty: nowhere
+    Images* common = nullptr;  // the public ones, before which these of a tenant stand; they outlive this
   };
   // Errors: those of ImageStore::open, by errno.
   static Result<std::unique_ptr<Images>> open(Options options);

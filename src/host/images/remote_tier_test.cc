@@ -10,6 +10,7 @@
 #include "chunk/store.h"
 #include "chunk/testing/contents.h"
 #include "chunk/testing/temporary_directory.h"
+#include "host/images/image_store.h"
 #include "host/images/scrubber.h"
 
 namespace ramet::host {
@@ -93,6 +94,22 @@ TEST_F(RemoteTierTest, AScrubReadsNothingOfWhatIsThereOnly) {
   ASSERT_FALSE(images->is_here(pack));
   EXPECT_EQ(Scrubber(*images).next_pack(), 0u);
   EXPECT_EQ(images->pack_reads().remote_bytes, 0u);
+}
+
+// Two at one place would find each other's packs.
+TEST_F(RemoteTierTest, ADomainHasAPlaceOfItsOwn) {
+  const auto opened = [&](const char* name, const char* prefix, ImageStore* common) {
+    ImageStoreOptions domain;
+    domain.directory = directory.path + "/" + name;
+    domain.common = common;
+    domain.remote = options(prefix, UINT64_MAX);
+    return ImageStore::open(std::move(domain));
+  };
+  const std::unique_ptr<ImageStore> common = opened("public", "public", nullptr).value();
+  EXPECT_EQ(opened("x", "public", common.get()).error().kind(), ErrorKind::kInvalid);
+  const std::unique_ptr<ImageStore> tenant = opened("a", "a", common.get()).value();
+  EXPECT_EQ(opened("b", "a", common.get()).error().kind(), ErrorKind::kInvalid);
+  EXPECT_TRUE(opened("b", "b", common.get()));
 }
 
 }  // namespace

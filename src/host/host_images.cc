@@ -54,13 +54,12 @@ void HostImpl::tend_images() {
   slow_->post_at(deadline_after(options_.store_interval), [this] { tend_images(); });
   images_->scrub();
   std::set<std::string> wanted;
-  for (const Template& t : template_store_->list()) wanted.insert(disk_image_id(t.info).name);
   const Result<std::vector<MachineRow>> rows = registry_->machines();
   if (!rows) return;  // without the list every disk would look unneeded
   for (const MachineRow& r : *rows)
     if (r.info.state == SandboxState::kCreating || r.info.state == SandboxState::kRunning) wanted.insert(r.base_image);
   ImageStore& store = images_->store();
-  if (const Status kept = store.keep_templates(wanted); !kept) log_warn("store: " + kept.error().to_string());
+  if (const Status kept = template_store_->keep_needed_disks(wanted); !kept) log_warn("store: " + kept.error().to_string());
   if (!store.wants_collection()) return;
   const Result<chunk::Store::Collected> collected = store.collect();
   if (!collected)

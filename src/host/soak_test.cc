@@ -92,7 +92,7 @@ class CollectionSoakTest : public SoakTest {
     const auto import = [&]() -> Status {
       TRY_ASSIGN(const std::unique_ptr<ImageUpload> upload, host_->images().upload(name));
       TRY(upload->write(as_bytes(disk)));
-      TRY(upload->finish(i == 0 ? "" : "image-" + std::to_string(i - 1)));
+      TRY(upload->finish({.format = "raw", .parent = i == 0 ? "" : "image-" + std::to_string(i - 1)}));
       TRY_ASSIGN(const std::unique_ptr<ImageDownload> download, host_->images().download(name));
       TRY_ASSIGN(const std::span<const std::byte> bytes, download->next());
       EXPECT_TRUE(std::ranges::equal(bytes, as_bytes(disk))) << name;

@@ -265,7 +265,7 @@ Result<Template> TemplateStore::get(const std::string& name) const {
   return t;
 }
 
-std::vector<Template> TemplateStore::list() const {
+std::vector<std::string> TemplateStore::names() const {
   std::vector<std::string> names;
   if (DIR* dir = ::opendir(paths_.templates().c_str())) {
     while (const dirent* e = ::readdir(dir))
@@ -273,10 +273,24 @@ std::vector<Template> TemplateStore::list() const {
     ::closedir(dir);
   }
   std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<Template> TemplateStore::list() const {
   std::vector<Template> out;
-  for (const std::string& n : names)
+  for (const std::string& n : names())
     if (Result<Template> t = get(n)) out.push_back(std::move(*t));
   return out;
+}
+
+Status TemplateStore::keep_needed_disks(std::set<std::string> used) {
+  const std::unique_lock lock(commit_mutex_, std::try_to_lock);
+  if (!lock) return {};
+  for (const std::string& name : names()) {
+    TRY_ASSIGN(const Template t, get(name));
+    used.insert(disk_image_id(t.info).name);
+  }
+  return images_.keep_templates(used);
 }
 
 Result<TemplateFiles> TemplateStore::open_files(const Template& t) {

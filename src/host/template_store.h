@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ class TemplateStore {
   // Errors: kNotFound, kCorrupt.
   Result<Template> get(const std::string& name) const;
   std::vector<Template> list() const;
+  // Removes the disks that neither a template nor anybody of `used` needs; none while a commit is under way, whose disk nobody
+  // knows yet.   Errors: kCorrupt (a template: what it needs is not known), kIo.
+  Status keep_needed_disks(std::set<std::string> used);
   // Errors: kCorrupt when a file is missing or has another size than template.json says; those of ImageStore::import_raw.
   Result<TemplateFiles> open_files(const Template& t);
   // Uploads and replaced templates left behind by an earlier daemon.
@@ -57,6 +61,7 @@ class TemplateStore {
  private:
   std::string upload_dir(const std::string& name) const { return paths_.templates() + "/.upload-" + name; }
   Status check_uploaded(const TemplateFile& file, const std::string& name);
+  std::vector<std::string> names() const;
   Status take_over(const TemplateFile& file, const std::string& name);
   // The disk in the store; a raw file of it in `dir` is brought in, and goes. Requires: commit_mutex_ held.
   Result<std::shared_ptr<OpenImage>> disk_in_store(const TemplateInfo& t, const std::string& dir);

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "base/file.h"
 
@@ -76,6 +78,41 @@ TEST_F(TemplateStoreTest, PublishesWhatWasUploaded) {
   EXPECT_FALSE(std::filesystem::exists(raw_disk())) << "the disk is in the store, and nowhere else";
   EXPECT_TRUE(store_->open_files(*t));
   EXPECT_EQ(store_->list().size(), 1u);
+}
+
+TEST_F(TemplateStoreTest, KeepsTheDisksThatTemplatesNeed) {
+  put_all();
+  ASSERT_TRUE(store_->commit("t", json()));
+  EXPECT_TRUE(store_->keep_needed_disks({}));
+  EXPECT_EQ(images_->names(ImageSpace::kTemplate)->size(), 1u);
+  ASSERT_TRUE(store_->remove("t"));
+  EXPECT_TRUE(store_->keep_needed_disks({}));
+  EXPECT_TRUE(images_->names(ImageSpace::kTemplate)->empty());
+}
+
+TEST_F(TemplateStoreTest, RemovesNoDiskWhileATemplateCannotBeRead) {
+  put_all();
+  ASSERT_TRUE(store_->commit("t", json()));
+  ASSERT_TRUE(replace_file(paths_.template_dir("t") + "/template.json", "{"));
+  EXPECT_EQ(store_->keep_needed_disks({}).error().kind(), ErrorKind::kCorrupt);
+  EXPECT_EQ(images_->names(ImageSpace::kTemplate)->size(), 1u);
+}
+
+TEST_F(TemplateStoreTest, RemovesNoDiskOfATemplateThatIsBeingCommitted) {
+  put_all();
+  std::atomic<bool> done{false};
+  std::thread tending([&] {
+    while (!done) EXPECT_TRUE(store_->keep_needed_disks({}));
+  });
+  for (int i = 0; i < 20; i++) {
+    disk_[0] = static_cast<char>('a' + i);
+    files_[2] = put("disk.img", disk_);
+    const Result<Template> t = store_->commit("t", json());
+    ASSERT_TRUE(t) << t.error().to_string();
+    EXPECT_TRUE(store_->open_files(*t)) << i;
+  }
+  done = true;
+  tending.join();
 }
 
 TEST_F(TemplateStoreTest, ReplacesAsAWhole) {

@@ -278,9 +278,10 @@ Result<chunk::Store::Collected> ImageStore::collect() {
     TRY(add_needed_by_tenants(live));
     return live;
   };
-  TRY_ASSIGN(const chunk::Store::Collected collected, store_->collect(ask));
+  const Result<chunk::Store::Collected> collected = store_->collect(ask);
+  if (!collected) want_collection();
   // What it referred to may be garbage there now.
-  if (options_.common && collected.chunks_removed > 0) options_.common->want_collection();
+  if (collected && options_.common && collected->chunks_removed > 0) options_.common->want_collection();
   return collected;
 }
 

@@ -23,7 +23,7 @@ std::string ConsoleFollower::advance(std::string now) {
 bool wait_for_client(Exchange& exchange, Milliseconds pause) {
   pollfd p{exchange.client_fd(), POLLRDHUP, 0};
   ::poll(&p, 1, static_cast<int>(pause.count()));
-  return !exchange.client_gone() && !exchange.stopping();
+  return !exchange.nobody_waits();
 }
 
 }  // namespace ramet::api

@@ -55,6 +55,7 @@ class Exchange {
 
   virtual bool client_gone() = 0;  // asks the socket, does not block
   virtual bool stopping() const = 0;
+  bool nobody_waits() { return stopping() || client_gone(); }
   // The client's socket, to be polled for POLLRDHUP beside other descriptors; -1 when there is none (tests).
   virtual int client_fd() const = 0;
 };

@@ -40,7 +40,7 @@ Status import_image(Call& call) {
   TRY(read_encoded_body(call.exchange, [&](std::span<const std::byte> bytes) { return upload->write(bytes); }));
 
   ImportEvents events(call.exchange, events_wanted ? ImportEvents::Wanted::kEvents : ImportEvents::Wanted::kAnswer);
-  options.given_up = [&] { return call.exchange.stopping() || call.exchange.client_gone(); };
+  options.given_up = [&] { return call.exchange.nobody_waits(); };
   options.on_step = [&](std::string_view step, uint64_t done, uint64_t total) { events.step(step, done, total); };
   if (const auto done = upload->finish(options); !done) return events.end(tl::unexpected<Error>(done.error()));
   return events.end(images.get(name));
@@ -49,7 +49,7 @@ Status import_image(Call& call) {
 Status export_image(Call& call) {
   host::ExportOptions options;
   if (const std::string_view format = call.target.get("format"); !format.empty()) options.format = format;
-  options.given_up = [&] { return call.exchange.stopping() || call.exchange.client_gone(); };
+  options.given_up = [&] { return call.exchange.nobody_waits(); };
   TRY_ASSIGN(const std::unique_ptr<host::ImageDownload> download, call.host().images().download(image_name(call), options));
   // The first piece before the head: an error of opening still gets its own status.
   TRY_ASSIGN(std::span<const std::byte> bytes, download->next());

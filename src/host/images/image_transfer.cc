@@ -16,8 +16,6 @@ namespace {
 
 using image::kBlockBytes;
 
-constexpr uint64_t kRoomCheckedEvery = 64u << 20;
-
 std::string incoming(const ImageStore& images) { return images.options().directory + "/incoming"; }
 
 std::atomic<uint64_t> next_upload{0};
@@ -25,6 +23,16 @@ std::atomic<uint64_t> next_upload{0};
 commit::OnProgress steps_of(const ImportOptions& options) {
   if (!options.on_step) return {};
   return [&options](const commit::Progress& p) { options.on_step(p.step, p.done_bytes, p.total_bytes); };
+}
+
+// Work on this image goes on while there is room and somebody waits.
+commit::ImageLimits limits_of(const ImageStore& images, const std::string& name, const std::function<bool()>& given_up) {
+  commit::ImageLimits limits;
+  limits.admit = [&images, name, given_up](uint64_t bytes) -> Status {
+    if (given_up()) return fail(ErrorKind::kCancelled, "nobody waits for image '" + name + "' any more");
+    return images.options().admit(bytes);
+  };
+  return limits;
 }
 
 // What is wrong with a foreign image is wrong with the request, and no fault of the store.
@@ -54,9 +62,9 @@ Status ImageUpload::check_room(size_t more) {
   if (bytes_ + more > image::kMaxDiskBlocks * kBlockBytes)
     return fail(ErrorKind::kInvalid, "an image of more than " + std::to_string(image::kMaxDiskBlocks * kBlockBytes) + " bytes");
   unchecked_bytes_ += more;
-  if (bytes_ != 0 && unchecked_bytes_ < kRoomCheckedEvery) return {};
+  if (bytes_ != 0 && unchecked_bytes_ < commit::kAdmitBytes) return {};
   unchecked_bytes_ = 0;
-  return images_.options().admit(kRoomCheckedEvery);
+  return images_.options().admit(commit::kAdmitBytes);
 }
 
 Status ImageUpload::write(std::span<const std::byte> bytes) {
@@ -96,11 +104,8 @@ Result<UniqueFd> ImageUpload::converted(commit::ImageFormat format, const Import
                                 .name = name_,
                                 .tag = options.tag,
                                 .disk_bytes = options.disk_bytes,
-                                .work_directory = incoming(images_)};
-  request.limits.admit = [&](uint64_t bytes) -> Status {
-    if (options.given_up()) return fail(ErrorKind::kCancelled, "nobody waits for image '" + name_ + "' any more");
-    return images_.options().admit(bytes);
-  };
+                                .work_directory = incoming(images_),
+                                .limits = limits_of(images_, name_, options.given_up)};
   TRY_ASSIGN(commit::DiskForm disk, commit::disk_form_of(request, steps_of(options)));
   return std::move(disk.file);
 }
@@ -147,11 +152,7 @@ Status ImageDownload::convert(commit::ExportFormat format, const ExportOptions& 
   TRY_ASSIGN(const uint64_t work, work_bytes());
   TRY(images_.options().admit(work));
   TRY(make_directories(incoming(images_), 0700));
-  commit::ImageLimits limits;
-  limits.admit = [&](uint64_t bytes) -> Status {
-    if (options.given_up()) return fail(ErrorKind::kCancelled, "nobody waits for image '" + image_->id().name + "' any more");
-    return images_.options().admit(bytes);
-  };
+  const commit::ImageLimits limits = limits_of(images_, image_->id().name, options.given_up);
   image::Manifest manifest = commit::manifest_in(images_.chunks(), image_->root());
   TRY_ASSIGN(file_, commit::export_unnamed(format, manifest, images_.chunks(), incoming(images_), {}, limits));
   TRY_ASSIGN(file_bytes_, file_size(file_.get()));

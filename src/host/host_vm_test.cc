@@ -357,8 +357,9 @@ TEST_P(CrashTest, NothingIsLostOrLeft) {
     EXPECT_EQ(s.state, SandboxState::kRunning) << s.id << " " << s.state_reason;
     EXPECT_EQ(fork(s.id).children.size(), 1u);
   }
-  const std::vector<ImageInfo> images = host_->images().list().value();
-  for (const ImageInfo& image : images) EXPECT_TRUE(is_whole(image.name)) << image.name;
+  const Result<std::vector<ImageInfo>> images = host_->images().list();
+  ASSERT_TRUE(images) << images.error().to_string();
+  for (const ImageInfo& image : *images) EXPECT_TRUE(is_whole(image.name)) << image.name;
   EXPECT_EQ(create().state, SandboxState::kRunning);
   for (const SandboxInfo& s : host_->list()) EXPECT_TRUE(host_->remove(s.id));
   EXPECT_TRUE(host_->tree().empty());

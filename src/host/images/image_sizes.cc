@@ -20,10 +20,7 @@ Result<Frames> frames_of(const chunk::Store& store, const OpenImage& image) {
   return frames;
 }
 
-}  // namespace
-
-Result<std::vector<ImageSizes>> measure_images(ImageStore& images, std::span<const std::shared_ptr<OpenImage>> all) {
-  const chunk::Store& store = images.chunks();
+Result<std::vector<ImageSizes>> measure(const chunk::Store& store, std::span<const std::shared_ptr<OpenImage>> all) {
   std::vector<Frames> frames;
   std::unordered_map<chunk::FrameId, size_t> users;
   for (const std::shared_ptr<OpenImage>& image : all) {
@@ -39,6 +36,16 @@ Result<std::vector<ImageSizes>> measure_images(ImageStore& images, std::span<con
       if (users.at(id) == 1 && !chunk::is_common(id)) sizes[i].unique_bytes += place.entry.stored_bytes;
     }
   return sizes;
+}
+
+}  // namespace
+
+// As for readers (disk_reader.cc): a collection may move blocks between two looks, and the next recipes know where they are.
+Result<std::vector<ImageSizes>> measure_images(ImageStore& images, std::span<const std::shared_ptr<OpenImage>> all) {
+  for (int attempt = 1;; attempt++) {
+    Result<std::vector<ImageSizes>> sizes = measure(images.chunks(), all);
+    if (sizes || sizes.error().kind() != ErrorKind::kNotFound || attempt == 3) return sizes;
+  }
 }
 
 }  // namespace ramet::host

@@ -191,7 +191,7 @@ class RealAgentTest : public ::testing::Test {
 
 TEST_F(RealAgentTest, RunsACommandWithInputAndOutput) {
   ExecOptions o;
-  o.shell = "read line; echo got $line; exit 3";
+  o.shell = "read line; echo got $line; cat; exit 3";  // cat: it ends when its input does, not before we close that
   o.stdin_open = true;
   Result<std::unique_ptr<ExecStream>> s = start_exec(stream(), o, kSoon);
   ASSERT_TRUE(s) << s.error().to_string();

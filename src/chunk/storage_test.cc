@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/file.h"
 #include "chunk/directory_storage.h"
 #include "chunk/testing/memory_storage.h"
 #include "chunk/testing/storage_conformance.h"
@@ -54,12 +55,20 @@ TEST(DirectoryStorage, KilledWhileWritingLeavesWholePacksOnly) {
   constexpr size_t kPages = 64;
   uint32_t next = 0;
   for (int round = 0; round < 20; round++) {
+    Pipe written = make_pipe().value();
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
       const std::unique_ptr<DirectoryStorage> storage = DirectoryStorage::open(directory.path).value();
-      for (uint32_t n = next;; n++) (void)storage->write(id_number(n), Pages(n, kPages).bytes());
+      for (uint32_t n = next;; n++) {
+        (void)storage->write(id_number(n), Pages(n, kPages).bytes());
+        if (n == next) written.write_end.reset();
+      }
     }
+    // One is there, however slow the disk is.
+    written.write_end.reset();
+    char end;
+    ASSERT_EQ(::read(written.read_end.get(), &end, 1), 0);
     ::usleep(static_cast<useconds_t>(3000 + 1777 * round));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);

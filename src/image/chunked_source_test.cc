@@ -404,8 +404,10 @@ TEST_F(ChunkedSourceTest, ContentThatWasPromisedIsHeldAgainstTheFirstWelcome) {
   EXPECT_TRUE(reads_right(ChunkedSource(kBlocks, daemon.connect(), "disk", 8), 5));
   EXPECT_EQ(error_of(ChunkedSource(kBlocks, daemon.connect(), "disk", 7), 5), ErrorKind::kCorrupt);
   // Among them that of the fixture's own reader, whenever it comes.
-  const std::vector<Hello> hellos = daemon.hellos();
-  EXPECT_EQ(std::ranges::count(hellos, "disk", &Hello::disk), 2);
+  daemon.wait_until([&] {
+    const std::vector<Hello> hellos = daemon.hellos();
+    return std::ranges::count(hellos, "disk", &Hello::disk) == 2;
+  });
 }
 
 TEST_F(ChunkedSourceTest, GivenUpForNowItFailsUntilADaemonComes) {

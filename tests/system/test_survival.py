@@ -32,8 +32,12 @@ def state_of(api, sandbox):
 
 
 def monitor_pid(on_host, sandbox):
-    """The process in the sandbox's control group."""
-    return on_host("sh", "-c", f"cat /sys/fs/cgroup/ramet.slice/*/*/{sandbox.id}/cgroup.procs").split()[0]
+    """The process in the sandbox's control group, where it is brought after the answer to its creation."""
+    def members():
+        return on_host("sh", "-c", f"cat /sys/fs/cgroup/ramet.slice/*/*/{sandbox.id}/cgroup.procs").split()
+
+    wait_until(members, 20, f"the monitor of {sandbox.id} in its own control group")
+    return members()[0]
 
 
 def set_crash_point(on_host, step):

@@ -134,11 +134,11 @@ class ChunkDaemon {
     }
   }
   void take(Reader& reader, const Hello& hello) {
-    set([&] {  // before the answer: whoever has that may look
+    say(reader.socket.get(), Welcome{blocks_, get<uint64_t>([&] { return content_number_; })});
+    set([&] {  // after the answer: whoever sees it here may send something else, which must not come first
       hellos_.push_back(hello);
       count(reader, static_cast<int>(hello.held.size()));
     });
-    say(reader.socket.get(), Welcome{blocks_, get<uint64_t>([&] { return content_number_; })});
   }
   void take(Reader& reader, const Returned& returned) {
     set([&] {

@@ -17,27 +17,20 @@
 #include "base/mapped_region.h"
 #include "chunk/pack.h"
 #include "host/images/chunk_server.h"
+#include "must.h"
 #include "report.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using namespace ramet;
+using bench::die;
+using bench::must;
 using image::kBlockBytes;
 
 constexpr uint64_t kDiskBytes = 512u << 20;
 constexpr uint64_t kDiskBlocks = kDiskBytes / kBlockBytes;
 constexpr int kReads = 3000;
-
-[[noreturn]] void die(const std::string& why) {
-  std::fprintf(stderr, "bench_cold: %s\n", why.c_str());
-  std::exit(1);
-}
-template <class T>
-T must(Result<T> result) {
-  if (!result) die(result.error().to_string());
-  if constexpr (!std::is_void_v<T>) return *std::move(result);
-}
 
 // Files, one behind the other, each from the beginning of a block, until the disk is full.
 void fill_from(const fs::path& from, const std::string& path) {

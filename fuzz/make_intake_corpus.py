@@ -4,9 +4,12 @@ import gzip
 import io
 import json
 import lzma
+import os
 import pathlib
 import struct
+import subprocess
 import tarfile
+import tempfile
 
 CORPUS = pathlib.Path(__file__).resolve().parent / "corpus"
 
@@ -39,6 +42,36 @@ def header(name, version=3, backing=0, backing_size=0, size=1 << 30, crypt=0, fe
     data = struct.pack(">4sIQIIQIIQQIIQQQQII", b"QFI\xfb", version, backing, backing_size, 16, size, crypt, 1, 0x30000, 0x10000,
                        1, 0, 0, features, 0, 0, 4, 104)
     (CORPUS / "image_header_fuzz" / name).write_bytes(b"\0" + data[:cut])
+
+
+def disk(name, kind, *options, bend=None):
+    """A small ext file system with one of everything, by mke2fs; the same each time."""
+    uuid = "11111111-2222-4333-8444-555555555555"
+    path = CORPUS / "ext4_fuzz" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as root:
+        root = pathlib.Path(root)
+        (root / "dir").mkdir()
+        (root / "file").write_text("hello")
+        (root / "link").symlink_to("file")
+        os.link(root / "file", root / "dir" / "hard")
+        os.mkfifo(root / "fifo")
+        os.setxattr(root / "file", "user.k", b"v")
+        for each in [*root.rglob("*"), root]:
+            os.utime(each, (1_700_000_000, 1_700_000_000), follow_symlinks=False)
+        path.write_bytes(bytes(64 << 10))
+        subprocess.run(["/sbin/mke2fs", "-q", "-F", "-t", kind, "-b", "1024", "-N", "16", "-U", uuid, "-E", f"hash_seed={uuid}",
+                        *options, "-d", root, path], check=True, env={"E2FSPROGS_FAKE_TIME": "1700000000"})
+    if bend:
+        subprocess.run(["/sbin/debugfs", "-w", "-R", bend, path], check=True, stderr=subprocess.DEVNULL)
+
+
+def disks():
+    plain = ("-I", "256", "-O", "^has_journal,^metadata_csum,^resize_inode,^dir_index")
+    disk("ext4", "ext4", *plain)
+    disk("ext2", "ext2", "-I", "128")
+    disk("inline", "ext4", "-I", "256", "-O", "inline_data,^has_journal,^resize_inode")
+    disk("directory-in-itself", "ext4", *plain, bend="ln dir dir/again")
 
 
 def archives():
@@ -119,3 +152,4 @@ if __name__ == "__main__":
     archives()
     documents()
     headers()
+    disks()

@@ -10,7 +10,7 @@ HERE = pathlib.Path(__file__).resolve().parents[1]
 # VMGENID, vsock and so on belong to the inner guests; this is only what the host itself needs.
 MODULES = ["virtio_blk", "virtio_net", "virtio-rng?CONFIG_HW_RANDOM_VIRTIO", "irqbypass?CONFIG_IRQ_BYPASS_MANAGER",
            "kvm?CONFIG_KVM", "kvm-amd?CONFIG_KVM_AMD", "tun?CONFIG_TUN"]
-OWN_PROGRAMS = ["rametd", "ramet-vmm", "ramet"]
+OWN_PROGRAMS = ["rametd", "ramet-vmm", "ramet-files", "ramet"]
 DEBIAN_PROGRAMS = ["/usr/sbin/dropbear", "/usr/sbin/mke2fs", "/usr/sbin/e2fsck", "/usr/sbin/debugfs", "/usr/sbin/dumpe2fs",
                    "/usr/bin/lsattr", "/usr/bin/chattr", "/usr/bin/prlimit", "/usr/bin/setpriv"]
 # Without qemu-img the daemon takes and gives no qcow2.

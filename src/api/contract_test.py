@@ -283,6 +283,13 @@ class ContractTest(unittest.TestCase):
             archive.addfile(member, io.BytesIO(b"there"))
         image = self.call("importImage", raw=files.getvalue(), name="t", query={"disk_mib": 64}, status=201)
         self.assertEqual(image["bytes"], 64 << 20)
+        back = self.call("exportImage", name="t", query={"format": "tar"}, status=200)
+        with tarfile.open(fileobj=io.BytesIO(back)) as archive:
+            self.assertEqual(archive.getnames(), [".", "./hello"])
+            self.assertEqual(archive.extractfile("./hello").read(), b"there")
+        refused = self.call("exportImage", name="q", query={"format": "tar"}, status=400)["error"]
+        self.assertIn("does not begin with an ext4 file system", refused["message"])
+        self.assertIn("Export it as raw", refused["hint"])
         for name in ("q", "r", "t"):
             self.call("deleteImage", name=name, status=204)
 

@@ -2,7 +2,6 @@
 
 #include <archive.h>
 #include <archive_entry.h>
-#include <locale.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "base/all_zero.h"
 #include "base/checked.h"
 #include "base/file.h"
+#include "base/utf8_names.h"
 
 namespace ramet::commit {
 namespace {
@@ -28,22 +28,6 @@ using ArchivePointer = std::unique_ptr<archive, FreeArchive>;
 
 struct FreeEntry {
   void operator()(archive_entry* e) const { archive_entry_free(e); }
-};
-
-// libarchive converts names to the locale's charset; they are to stay as they are.
-class Utf8Names {
- public:
-  Utf8Names() : utf8_(::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)), before_(utf8_ ? ::uselocale(utf8_) : nullptr) {}
-  ~Utf8Names() {
-    if (!utf8_) return;
-    ::uselocale(before_);
-    ::freelocale(utf8_);
-  }
-  Utf8Names(const Utf8Names&) = delete;
-  Utf8Names& operator=(const Utf8Names&) = delete;
-
- private:
-  locale_t utf8_, before_;
 };
 
 tl::unexpected<Error> refuse(std::string_view member, const std::string& reason) {
@@ -97,6 +81,8 @@ Result<Attributes> attributes_of(archive_entry* e, std::string_view path) {
   out.uid = static_cast<uint32_t>(archive_entry_uid(e));
   out.gid = static_cast<uint32_t>(archive_entry_gid(e));
   out.mtime_s = archive_entry_mtime(e);
+  const long ns = archive_entry_mtime_nsec(e);
+  if (ns > 0 && ns < 1'000'000'000) out.mtime_ns = static_cast<uint32_t>(ns);
   size_t bytes = 0;
   const char* name;
   const void* value;

@@ -4,6 +4,7 @@
 
 #include "commit/output_file.h"
 #include "commit/program.h"
+#include "commit/tar_export.h"
 
 namespace ramet::commit {
 namespace {
@@ -23,6 +24,7 @@ Status convert(int raw, int qcow2, uint64_t disk_bytes, const ImageLimits& limit
 Status write_as(ExportFormat format, image::Manifest& manifest, const chunk::Store& store, const OutputFile& out,
                 const std::string& directory, const OnProgress& progress, const ImageLimits& limits) {
   if (format == ExportFormat::kRaw) return export_raw(manifest, store, out.fd(), progress);
+  if (format == ExportFormat::kTar) return export_tar(manifest, store, out.fd(), progress, limits);
   TRY_ASSIGN(const OutputFile raw, OutputFile::temporary(directory));
   TRY(export_raw(manifest, store, raw.fd(), progress));
   return convert(raw.fd(), out.fd(), manifest.root().blocks * image::kBlockBytes, limits);
@@ -33,7 +35,8 @@ Status write_as(ExportFormat format, image::Manifest& manifest, const chunk::Sto
 Result<ExportFormat> export_format(std::string_view name) {
   if (name == "raw") return ExportFormat::kRaw;
   if (name == "qcow2") return ExportFormat::kQcow2;
-  return fail(ErrorKind::kInvalid, "image format '" + std::string(name) + "'; images are exported as raw or qcow2");
+  if (name == "tar") return ExportFormat::kTar;
+  return fail(ErrorKind::kInvalid, "image format '" + std::string(name) + "'; images are exported as raw, qcow2 or tar");
 }
 
 Status export_image(ExportFormat format, image::Manifest& manifest, const chunk::Store& store, const std::string& path,

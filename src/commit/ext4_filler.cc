@@ -190,12 +190,12 @@ class Filler {
     raw.osd2.linux2.l_i_uid_high = static_cast<uint16_t>(a.uid >> 16);
     raw.i_gid = static_cast<uint16_t>(a.gid);
     raw.osd2.linux2.l_i_gid_high = static_cast<uint16_t>(a.gid >> 16);
-    // ext4 has 34 bits of seconds, the upper two in the extra field.
+    // ext4 has 34 bits of seconds, the upper two in the extra field, below the nanoseconds.
     const int64_t time = std::clamp<int64_t>(a.mtime_s, INT32_MIN, (int64_t{1} << 33) - 1);
     const auto low = static_cast<uint32_t>(time);
     const auto high = static_cast<uint32_t>((time - static_cast<int32_t>(low)) >> 32 & 3);
     raw.i_atime = raw.i_mtime = raw.i_ctime = raw.i_crtime = low;
-    raw.i_atime_extra = raw.i_mtime_extra = raw.i_ctime_extra = raw.i_crtime_extra = high;
+    raw.i_atime_extra = raw.i_mtime_extra = raw.i_ctime_extra = raw.i_crtime_extra = high | a.mtime_ns << 2;
     TRY_EXT2(ext2fs_write_inode_full(fs_, inode, small(raw), size), path);
     return a.xattrs.empty() ? Status() : set_xattrs(inode, a, path);
   }

@@ -6,8 +6,6 @@
 namespace ramet::commit {
 namespace {
 
-constexpr size_t kMostShown = 200;
-
 tl::unexpected<Error> refuse(std::string_view path, const std::string& reason) {
   return fail(ErrorKind::kInvalid, "'" + shown(path) + "' " + reason);
 }
@@ -20,9 +18,9 @@ size_t metadata_of(const FileTree::Node& node) {
 
 }  // namespace
 
-std::string shown(std::string_view foreign) {
+std::string shown(std::string_view foreign, size_t most_bytes) {
   std::string out;
-  for (const char c : foreign.substr(0, kMostShown)) {
+  for (const char c : foreign.substr(0, most_bytes)) {
     if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) {
       out += c;
       continue;
@@ -31,7 +29,7 @@ std::string shown(std::string_view foreign) {
     std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
     out += escaped;
   }
-  return foreign.size() > kMostShown ? out + "..." : out;
+  return foreign.size() > most_bytes ? out + "..." : out;
 }
 
 Result<FileTree::Parts> FileTree::split(std::string_view path) const {

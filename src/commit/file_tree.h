@@ -20,6 +20,7 @@ struct Attributes {
   uint32_t mode = 0755;  // the lower twelve bits
   uint32_t uid = 0, gid = 0;
   int64_t mtime_s = 0;
+  uint32_t mtime_ns = 0;
   std::vector<std::pair<std::string, std::string>> xattrs;
 };
 
@@ -82,6 +83,7 @@ class FileTree {
 };
 
 // For messages: control characters made visible, cut to a readable length.
-std::string shown(std::string_view foreign);
+inline constexpr size_t kMostShown = 200;
+std::string shown(std::string_view foreign, size_t most_bytes = kMostShown);
 
 }  // namespace ramet::commit

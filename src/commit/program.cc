@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/child_process.h"
 #include "base/file.h"
@@ -13,11 +14,11 @@
 namespace ramet::commit {
 namespace {
 
-constexpr uint64_t kAddressSpace = 4ull << 30;
 constexpr auto kTick = std::chrono::milliseconds(200);
 constexpr size_t kMostSaid = 64u << 10;
 
 Result<std::string> find_program(const std::string& name) {
+  if (name.find('/') != name.npos) return name;
   for (const char* directory : {"/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/"})
     if (::access((directory + name).c_str(), X_OK) == 0) return directory + name;
   return tl::unexpected<Error>(Error(ErrorKind::kUnavailable, "the program " + name + " is not installed")
@@ -46,6 +47,14 @@ Status judge(const std::string& program, int status, int said) {
 
 }  // namespace
 
+Result<std::string> own_program(const std::string& name) {
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (const std::filesystem::path& directory : {here, here.parent_path() / "bin", std::filesystem::path("/usr/libexec/ramet")})
+    if (const std::filesystem::path path = directory / name; ::access(path.c_str(), X_OK) == 0) return path.string();
+  return fail(ErrorKind::kUnavailable, "the program " + name + " is neither beside this one nor in /usr/libexec/ramet");
+}
+
 Status run_program(const ProgramRun& run) {
   TRY_ASSIGN(const std::string path, find_program(run.argv.at(0)));
   TRY_ASSIGN(const std::string bounds, find_program("prlimit"));
@@ -55,7 +64,7 @@ Status run_program(const ProgramRun& run) {
   SpawnOptions options{.stdin_fd = null.get(), .stdout_fd = said.get(), .stderr_fd = said.get()};
   options.argv = {guard,         "--no-new-privs",
                   "--pdeathsig", "KILL",
-                  bounds,        "--as=" + std::to_string(kAddressSpace),
+                  bounds,        "--as=" + std::to_string(run.address_space_bytes),
                   "--core=0",    "--fsize=" + std::to_string(std::max<uint64_t>(run.max_file_bytes, kMostSaid)),
                   path};
   options.argv.insert(options.argv.end(), run.argv.begin() + 1, run.argv.end());

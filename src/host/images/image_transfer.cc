@@ -138,18 +138,18 @@ Result<std::unique_ptr<ImageDownload>> ImageDownload::begin(ImageStore& images, 
   return download;
 }
 
-// What the raw disk and the other file take together at most.
-Result<uint64_t> ImageDownload::work_bytes() {
+// What the work takes at most: the file, and for qcow2 the raw disk beside it.
+Result<uint64_t> ImageDownload::work_bytes(commit::ExportFormat format) {
   uint64_t bytes = 0;
   for (uint64_t number = 0; number < image_->chunks(); number++) {
     TRY_ASSIGN(const Digest name, image_->chunk(number));
     if (name != image::kZeros) bytes += image_->blocks_of(number) * image::kBlockBytes;
   }
-  return 2 * bytes;
+  return format == commit::ExportFormat::kQcow2 ? 2 * bytes : bytes;
 }
 
 Status ImageDownload::convert(commit::ExportFormat format, const ExportOptions& options) {
-  TRY_ASSIGN(const uint64_t work, work_bytes());
+  TRY_ASSIGN(const uint64_t work, work_bytes(format));
   TRY(images_.options().admit(work));
   TRY(make_directories(incoming(images_), 0700));
   const commit::ImageLimits limits = limits_of(images_, image_->id().name, options.given_up);

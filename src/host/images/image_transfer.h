@@ -65,7 +65,8 @@ struct ExportOptions {
 class ImageDownload {
  public:
   // A format other than raw is made first, in a file without a name.
-  // Errors: kInvalid (format), those of the store; kUnavailable (a program is missing), kNoSpace, kTimeout, kCancelled.
+  // Errors: kInvalid (format, or a tar of an image that has none), those of the store; kUnavailable (a program is missing),
+  // kNoSpace, kTimeout, kCancelled.
   static Result<std::unique_ptr<ImageDownload>> begin(ImageStore& images, std::shared_ptr<OpenImage> image,
                                                       const ExportOptions& options);
   // That come together.
@@ -76,7 +77,7 @@ class ImageDownload {
  private:
   ImageDownload(ImageStore& images, std::shared_ptr<OpenImage> image) : images_(images), image_(std::move(image)) {}
   Status convert(commit::ExportFormat format, const ExportOptions& options);
-  Result<uint64_t> work_bytes();
+  Result<uint64_t> work_bytes(commit::ExportFormat format);
   Result<std::span<const std::byte>> next_of_file();
 
   ImageStore& images_;

@@ -31,8 +31,8 @@ class ImagesTest : public testing::ImageFixture {
       TRY(upload->write(std::span(bytes).subspan(at, std::min<size_t>(100'001, bytes.size() - at))));
     return upload->finish({.format = "raw", .parent = parent});
   }
-  Bytes download(const std::string& name) {
-    const std::unique_ptr<ImageDownload> download = own_->download(name).value();
+  Bytes download(const std::string& name, const ExportOptions& options = {}) {
+    const std::unique_ptr<ImageDownload> download = own_->download(name, options).value();
     Bytes out;
     for (;;) {
       const std::span<const std::byte> piece = download->next().value();
@@ -130,7 +130,38 @@ TEST_F(ImagesTest, AFullDiskRefusesAnExportThatNeedsRoom) {
   full_ = true;
   EXPECT_EQ(own_->download("disk", {.format = "qcow2"}).error().kind(), ErrorKind::kNoSpace);
   EXPECT_TRUE(own_->download("disk"));
-  EXPECT_EQ(own_->download("disk", {.format = "tar"}).error().kind(), ErrorKind::kInvalid);
+  EXPECT_EQ(own_->download("disk", {.format = "vmdk"}).error().kind(), ErrorKind::kInvalid);
+}
+
+class FilesOfAnImage : public ImagesTest {
+ protected:
+  void SetUp() override {
+    ImagesTest::SetUp();
+    const std::unique_ptr<ImageUpload> upload = own_->upload("files").value();
+    ASSERT_TRUE(upload->write(archive_of(directory_.path, 1 << 20)));
+    ASSERT_TRUE(upload->finish({}));
+  }
+};
+
+TEST_F(FilesOfAnImage, ComeOutAsATar) {
+  const Bytes tar = download("files", {.format = "tar"});
+  ASSERT_TRUE(replace_file(directory_.path + "/out.tar", {reinterpret_cast<const char*>(tar.data()), tar.size()}));
+  EXPECT_EQ(std::system(("tar -C " + directory_.path + " -df " + directory_.path + "/out.tar ./noise").c_str()), 0);
+  EXPECT_EQ(unfinished(), 0u);
+}
+
+TEST_F(FilesOfAnImage, AreWorkThatNeedsRoomAndSomebodyWhoWaits) {
+  EXPECT_EQ(own_->download("files", {.format = "tar", .given_up = [] { return true; }}).error().kind(), ErrorKind::kCancelled);
+  full_ = true;
+  EXPECT_EQ(own_->download("files", {.format = "tar"}).error().kind(), ErrorKind::kNoSpace);
+  EXPECT_EQ(unfinished(), 0u);
+}
+
+TEST_F(ImagesTest, ADiskWithoutFilesHasNoTar) {
+  ASSERT_TRUE(upload("disk", block_bytes(1)));
+  const Error error = own_->download("disk", {.format = "tar"}).error();
+  EXPECT_EQ(error.kind(), ErrorKind::kInvalid);
+  EXPECT_EQ(error.message(), "the disk does not begin with an ext4 file system, whose files could be exported");
 }
 
 TEST_F(ImagesTest, TheDiskOfATemplateIsReadByItsDigestAndChangedByNobody) {

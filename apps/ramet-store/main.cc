@@ -33,6 +33,7 @@ end with that of "corrupt" when they found problems. `ramet-store COMMAND --help
   ramet-store --store DIR import --format qcow2 cloud.qcow2 cloud
   ramet-store --store DIR import --format oci image-layout/ app --disk-mib 4096
   ramet-store --store DIR export --format qcow2 debian copy.qcow2
+  ramet-store --store DIR export --format tar app app.tar
   ramet-store --store DIR verify --json)";
 
 constexpr const char* kImportFooter = R"(
@@ -52,7 +53,13 @@ and for the unpacked files of tar, dir and oci. An import that was cut leaves no
 command again goes on where it stopped, `rm` gives it up.)";
 
 constexpr const char* kExportFooter = R"(
-The file is there when it is whole, or not at all. qcow2 needs qemu-img, and room for the raw disk beside the file meanwhile.)";
+  raw     the disk as it is, with holes for zeros
+  qcow2   the same as a qcow2 file. Needs qemu-img, and room for the raw disk beside the file meanwhile
+  tar     the files of a disk that is an ext4 file system without partitions, with holes, links, times, extended attributes and
+          POSIX ACLs; sockets and lost+found are left out
+  dir     the same as a directory; owners and device nodes by root alone. The tar lies in the store's directory meanwhile
+
+The file or directory is there when it is whole, or not at all. A file system that was not unmounted, or is damaged, is refused.)";
 
 constexpr const char* kStatsFooter = R"(
 Counted block by block over all images: logical is what they would take one by one; unique, shared and dead divide what the store
@@ -88,10 +95,10 @@ int main(int argc, char** argv) {
   command->add_option("--work", import.work_directory, "directory for files without a name");
   command->footer(kImportFooter);
   command->callback([&] { status = end_with(import_image(place, import)); });
-  command = app.add_subcommand("export", "an image becomes a file, with holes for zeros");
+  command = app.add_subcommand("export", "an image, or the files in it, become a file or a directory");
   command->add_option("NAME", name, "the image")->required();
-  command->add_option("FILE", file, "the file to make; must not exist")->required();
-  command->add_option("--format,-f", format, "raw or qcow2")->capture_default_str();
+  command->add_option("FILE", file, "the file or directory to make; must not exist")->required();
+  command->add_option("--format,-f", format, "raw, qcow2, tar or dir; never guessed")->capture_default_str();
   command->footer(kExportFooter);
   command->callback([&] { status = end_with(export_image(place, name, file, format)); });
   command = app.add_subcommand("ls", "the images, and imports that were cut");

@@ -209,5 +209,5 @@ def test_formats_have_names(store, tmp_path):
     image = make_image(tmp_path / "a.raw", 1)
     assert "raw, qcow2, tar, dir and oci" in store.run("import", "-f", "vmdk", image, "a", status=1).stderr
     store.run("import", image, "a")
-    assert "raw or qcow2" in store.run("export", "-f", "tar", "a", tmp_path / "out", status=1).stderr
+    assert "raw, qcow2 or tar" in store.run("export", "-f", "vmdk", "a", tmp_path / "out", status=1).stderr
     assert not (tmp_path / "out").exists()

@@ -101,8 +101,11 @@ def test_a_full_disk_is_said_and_works_again_afterwards(tmp_path, form):
 
 def test_an_export_to_a_full_disk_leaves_no_file(store, tmp_path):
     store.run("import", make_image(tmp_path / "a.raw", 1), "a")
-    for form in ("raw", "qcow2"):
-        command = " ".join(store.command("-q", "export", "-f", form, "a", tmp_path / "small" / "out"))
+    (tmp_path / "files").mkdir()
+    make_image(tmp_path / "files" / "noise", 2)
+    store.run("import", "-f", "dir", tmp_path / "files", "files")
+    for form, name in (("raw", "a"), ("qcow2", "a"), ("tar", "files"), ("dir", "files")):
+        command = " ".join(store.command("-q", "export", "-f", form, name, tmp_path / "small" / "out"))
         done = in_small_disk(2, tmp_path, f"{command}; echo $?; ls -A {tmp_path}/small")
         if done.returncode == 77:
             pytest.skip("no mount namespaces here: " + done.stderr)

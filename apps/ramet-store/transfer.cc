@@ -1,10 +1,13 @@
 // Images in and out.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
+#include "base/file.h"
 #include "cli/steps.h"
 #include "cli/text.h"
+#include "cli/unpacked_directory.h"
 #include "commit/export.h"
 #include "commit/import.h"
 #include "open_store.h"
@@ -39,14 +42,45 @@ Status import_image(const Place& place, const Import& import) {
   return {};
 }
 
+namespace {
+
+// By way of a tar without a name in the store's directory.
+Status export_directory(const Place& place, image::Manifest& manifest, const chunk::Store& store, const std::string& path,
+                        const commit::OnProgress& progress) {
+  TRY_ASSIGN(const UniqueFd tar,
+             commit::export_unnamed(commit::ExportFormat::kTar, manifest, store, place.directory, progress));
+  uint64_t at = 0;
+  const auto read = [&](std::span<std::byte> into) -> Result<size_t> {
+    TRY_ASSIGN(const uint64_t bytes, file_size(tar.get()));
+    const size_t n = std::min<uint64_t>(into.size(), bytes - at);
+    TRY(pread_exact(tar.get(), into.first(n), at));
+    at += n;
+    return n;
+  };
+  TRY_ASSIGN(const cli::Unpacked unpacked, cli::unpack_tar(read, path));
+  if (unpacked.devices)
+    std::fprintf(stderr, "%llu device nodes were left out: only root can make them\n",
+                 static_cast<unsigned long long>(unpacked.devices));
+  if (unpacked.changed)
+    std::fprintf(stderr, "%llu files could not be made as they are, the first: %s\n",
+                 static_cast<unsigned long long>(unpacked.changed), unpacked.not_whole.c_str());
+  return {};
+}
+
+}  // namespace
+
 Status export_image(const Place& place, const std::string& name, const std::string& path, const std::string& format_name) {
-  TRY_ASSIGN(const commit::ExportFormat format, commit::export_format(format_name));
+  const bool is_directory = format_name == "dir";
+  TRY_ASSIGN(const commit::ExportFormat format, commit::export_format(is_directory ? "tar" : format_name));
   TRY_ASSIGN(OpenStore o, open_store(place));
   TRY_ASSIGN(image::ManifestRoot root, o.catalogue.get(name));
   image::Manifest manifest = commit::manifest_in(*o.store, std::move(root));
   cli::Steps steps(name, place.quiet);
-  TRY(commit::export_image(format, manifest, *o.store, path,
-                           [&](const commit::Progress& p) { steps.reach(p.step, p.done_bytes, p.total_bytes); }));
+  const auto progress = [&](const commit::Progress& p) { steps.reach(p.step, p.done_bytes, p.total_bytes); };
+  if (is_directory)
+    TRY(export_directory(place, manifest, *o.store, path, progress));
+  else
+    TRY(commit::export_image(format, manifest, *o.store, path, progress));
   steps.finish();
   if (place.json) print({{"name", name}, {"file", path}, {"bytes", manifest.root().blocks * image::kBlockBytes}});
   return {};

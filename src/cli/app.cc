@@ -232,13 +232,22 @@ void add_image_commands(Line& line, CLI::App& app) {
       ->add_option("--disk-mib", line.image.disk_mib, "Size of the file system made of files (default: fitting, at least 1024)")
       ->check(CLI::Range(uint64_t{64}, uint64_t{4} << 20));
   CLI::App* out =
-      add(line, *group, "export", "Write an image to a file",
-          "The file must not exist; blocks of zeros become holes.\n\nExamples:\n  ramet image export debian debian.raw\n"
-          "  ramet image export debian debian.qcow2 --format qcow2",
+      add(line, *group, "export", "Write an image, or the files in it",
+          "  raw     the disk as it is; blocks of zeros become holes\n"
+          "  qcow2   the same as a qcow2 file\n"
+          "  tar     the files of a disk that is an ext4 file system without partitions\n"
+          "  dir     the same, unpacked: as root with owners and device nodes, else without\n\n"
+          "What is to be made must not exist, and is there when it is whole. Its name says the format unless --format does: "
+          ".qcow2, .tar, a\n"
+          "directory by a slash at its end, else raw. Tars and directories have holes, links, times, extended attributes and "
+          "POSIX ACLs, but\n"
+          "neither sockets nor lost+found.\n\n"
+          "Examples:\n  ramet image export debian debian.raw\n  ramet image export debian debian.qcow2\n"
+          "  ramet image export app app.tar\n  ramet image export app root/",
           Argument::kImage, [&line, &s] { return cmd_image_export(s, line.image); });
   out->add_option("name", line.image.name, "Image")->required();
-  out->add_option("file", line.image.file, "New file")->required();
-  out->add_option("-f,--format", line.image.format, "raw or qcow2 (default: raw)");
+  out->add_option("file", line.image.file, "New file or directory")->required();
+  out->add_option("-f,--format", line.image.format, "raw, qcow2, tar or dir (default: by the name)");
   CLI::App* commit = add(line, *group, "commit", "Make an image of a sandbox's disk",
                          "The disk is that of one instant, for which the file system in the sandbox is frozen; the sandbox "
                          "goes on meanwhile. Only\n"

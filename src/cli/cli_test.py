@@ -15,6 +15,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import termios
 import time
@@ -271,6 +272,15 @@ class CliTest(unittest.TestCase):
         self.assertEqual(set(self.path.iterdir()), before)
         self.ramet("image", "import", root, "no", "--format", "qcow2", status=2)
         self.assertIn("is a directory", self.stderr)
+        for out in ("files.tar", "files/"):
+            self.ramet("image", "export", "dir", f"{self.path}/{out}")
+        with tarfile.open(self.path / "files.tar") as archive:
+            self.assertEqual(archive.getnames(), [".", "./link", "./etc", "./etc/hostname"])
+        self.assertEqual(subprocess.run(["diff", "-r", "--no-dereference", root, self.path / "files"], check=False).returncode, 0)
+        self.ramet("image", "export", "dir", self.path / "files", "--format", "dir", status=4)
+        self.ramet("image", "export", "dir", self.path / "files.tar.gz", status=2)
+        self.assertIn("compress that", self.stderr)
+        subprocess.run(["rm", "-r", self.path / "files", self.path / "files.tar"], check=True)
         self.ramet("image", "export", "dir", self.path / "x", "--format", "vmdk", status=2)
         self.assertFalse((self.path / "x").exists())
         self.ramet("image", "rm", "dir", "tar")

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "base/all_zero.h"
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/event_lines.h"
@@ -16,9 +15,6 @@ namespace ramet::cli {
 namespace {
 
 namespace json = boost::json;
-
-constexpr size_t kPieceBytes = 1 << 20;
-constexpr size_t kBlockBytes = 4096;
 
 std::string target_of(const std::string& name) { return "/v1/images/" + percent_encode(name); }
 
@@ -81,46 +77,6 @@ Result<json::value> read_import(HttpStream& stream, Progress& sent, Steps& steps
   return image;
 }
 
-// Fills whole pieces, so that zeros of them can become holes.
-Result<size_t> read_piece(HttpStream& stream, std::span<std::byte> piece) {
-  size_t have = 0;
-  while (have < piece.size()) {
-    TRY_ASSIGN(const size_t n, stream.read_some(piece.subspan(have)));
-    if (n == 0) break;
-    have += n;
-  }
-  return have;
-}
-
-Status write_sparse(int fd, std::span<const std::byte> piece, uint64_t offset) {
-  for (size_t at = 0; at < piece.size();) {
-    const auto zero_at = [&](size_t where) {
-      return all_zero(piece.subspan(where, std::min(kBlockBytes, piece.size() - where)));
-    };
-    const bool zero = zero_at(at);
-    size_t end = at;
-    while (end < piece.size() && zero_at(end) == zero) end += std::min(kBlockBytes, piece.size() - end);
-    if (!zero) TRY(pwrite_all(fd, piece.subspan(at, end - at), offset + at));
-    at = end;
-  }
-  return {};
-}
-
-Result<uint64_t> download(HttpStream& stream, int fd, Progress& progress) {
-  std::vector<std::byte> piece(kPieceBytes);
-  uint64_t bytes = 0;
-  while (true) {
-    TRY_ASSIGN(const size_t n, read_piece(stream, piece));
-    if (n == 0) break;
-    TRY(write_sparse(fd, std::span(piece).first(n), bytes));
-    bytes += n;
-    progress.add(n);
-  }
-  if (::ftruncate(fd, static_cast<off_t>(bytes)) < 0) return fail_errno("size of the exported file");
-  if (::fsync(fd) < 0) return fail_errno("sync the exported file");
-  return bytes;
-}
-
 }  // namespace
 
 Result<int> cmd_image_import(Session& session, const ImageOptions& options) {
@@ -139,28 +95,6 @@ Result<int> cmd_image_import(Session& session, const ImageOptions& options) {
     session.print_json(image);
   else
     printf("%s\n", words_for(image).c_str());
-  return 0;
-}
-
-Result<int> cmd_image_export(Session& session, const ImageOptions& options) {
-  TRY_ASSIGN(const ApiClient* api, session.api());
-  TRY_ASSIGN(const json::value image, api->call("GET", target_of(options.name)));
-  const bool raw = options.format.empty() || options.format == "raw";
-  std::unique_ptr<HttpStream> stream;
-  {
-    const Waiting waiting("converting " + options.name, session.quiet || session.json);
-    TRY_ASSIGN(stream, api->open_stream("GET", target_of(options.name) + "/content" +
-                                                   (raw ? "" : "?format=" + percent_encode(options.format))));
-  }
-  TRY_ASSIGN(const UniqueFd file, open_file(options.file, O_RDWR | O_CREAT | O_EXCL, 0644));
-  Progress progress("export " + options.name, raw ? number(image, "bytes") : 0, session.quiet || session.json);
-  const Result<uint64_t> bytes = download(*stream, file.get(), progress);
-  if (!bytes) {
-    ::unlink(options.file.c_str());  // made by us a moment ago
-    return tl::unexpected(bytes.error());
-  }
-  progress.done();
-  if (session.json) session.print_json(json::object{{"name", options.name}, {"file", options.file}, {"bytes", *bytes}});
   return 0;
 }
 

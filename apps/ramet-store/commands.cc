@@ -27,74 +27,103 @@ Result<Content> content_of(image::Manifest& manifest, const chunk::Store& store)
   return content;
 }
 
+struct Row {
+  std::string name;
+  const char* kind;
+  uint64_t bytes;
+};
+Result<std::vector<Row>> rows_of(const commit::Catalogue& catalogue) {
+  std::vector<Row> rows;
+  TRY_ASSIGN(const std::vector<std::string> names, catalogue.names());
+  for (const std::string& name : names) {
+    TRY_ASSIGN(const image::ManifestRoot root, catalogue.get(name));
+    rows.push_back({name, root.kind == image::ImageKind::kDisk ? "disk" : "memory", root.blocks * image::kBlockBytes});
+  }
+  TRY_ASSIGN(const std::vector<std::string> unfinished, catalogue.unfinished_names());
+  for (const std::string& name : unfinished) {
+    TRY_ASSIGN(const commit::Unfinished import, catalogue.unfinished(name));
+    rows.push_back({name, "unfinished", import.root.blocks * image::kBlockBytes});
+  }
+  return rows;
+}
+
+struct Shown {
+  image::ManifestRoot root;
+  Content content;
+};
+Result<Shown> shown(const ReadStore& o, const std::string& name) {
+  TRY_ASSIGN(image::ManifestRoot root, o.catalogue.get(name));
+  image::Manifest manifest = commit::manifest_in(*o.store, std::move(root));
+  TRY_ASSIGN(const Content content, content_of(manifest, *o.store));
+  return Shown{manifest.root(), content};
+}
+
+struct Differences {
+  uint64_t chunks = 0;  // of each image
+  json::array rows;
+};
+Result<Differences> differences(const ReadStore& o, const std::string& a, const std::string& b) {
+  TRY_ASSIGN(image::ManifestRoot root_a, o.catalogue.get(a));
+  TRY_ASSIGN(image::ManifestRoot root_b, o.catalogue.get(b));
+  image::Manifest in_a = commit::manifest_in(*o.store, std::move(root_a)),
+                  in_b = commit::manifest_in(*o.store, std::move(root_b));
+  Differences out{in_a.chunks(), {}};
+  const auto name = [](const Digest& digest) { return digest == image::kZeros ? "zeros" : digest.to_hex(); };
+  TRY(image::visit_differences(in_a, in_b, [&](uint64_t n, const Digest& x, const Digest& y) {
+    out.rows.push_back({{"chunk", n}, {"a", name(x)}, {"b", name(y)}});
+  }));
+  return out;
+}
+
 }  // namespace
 
 Status list_images(const Place& place) {
-  TRY_ASSIGN(const OpenStore o, open_store(place));
-  TRY_ASSIGN(const std::vector<std::string> names, o.catalogue.names());
-  json::array rows;
+  TRY_ASSIGN(const ReadStore o, open_to_read(place));
+  TRY_ASSIGN(const std::vector<Row> rows, beside_others([&] { return rows_of(o.catalogue); }));
+  json::array out;
   cli::Table table({{"IMAGE"}, {"KIND"}, {"SIZE", cli::Align::kRight}});
-  for (const std::string& name : names) {
-    TRY_ASSIGN(const image::ManifestRoot root, o.catalogue.get(name));
-    const uint64_t bytes = root.blocks * image::kBlockBytes;
-    const char* const kind = root.kind == image::ImageKind::kDisk ? "disk" : "memory";
-    rows.push_back({{"name", name}, {"kind", kind}, {"bytes", bytes}});
-    table.add({name, kind, format_bytes(bytes)});
-  }
-  TRY_ASSIGN(const std::vector<std::string> unfinished, o.catalogue.unfinished_names());
-  for (const std::string& name : unfinished) {
-    TRY_ASSIGN(const commit::Unfinished import, o.catalogue.unfinished(name));
-    const uint64_t bytes = import.root.blocks * image::kBlockBytes;
-    rows.push_back({{"name", name}, {"kind", "unfinished"}, {"bytes", bytes}});
-    table.add({name, "unfinished", format_bytes(bytes)});
+  for (const Row& row : rows) {
+    out.push_back({{"name", row.name}, {"kind", row.kind}, {"bytes", row.bytes}});
+    table.add({row.name, row.kind, format_bytes(row.bytes)});
   }
   if (place.json)
-    print(rows);
+    print(out);
   else
     std::fputs(table.render().c_str(), stdout);
   return {};
 }
 
 Status show_image(const Place& place, const std::string& name) {
-  TRY_ASSIGN(OpenStore o, open_store(place));
-  TRY_ASSIGN(image::ManifestRoot root, o.catalogue.get(name));
-  image::Manifest manifest = commit::manifest_in(*o.store, std::move(root));
-  TRY_ASSIGN(const Content content, content_of(manifest, *o.store));
-  const uint64_t bytes = manifest.root().blocks * image::kBlockBytes, used = content.blocks * image::kBlockBytes;
-  const size_t metadata = image::encode_manifest_root(manifest.root()).size();
+  TRY_ASSIGN(const ReadStore o, open_to_read(place));
+  TRY_ASSIGN(const Shown image, beside_others([&] { return shown(o, name); }));
+  const uint64_t bytes = image.root.blocks * image::kBlockBytes, used = image.content.blocks * image::kBlockBytes;
+  const uint64_t chunks = image::chunks_of(image.root.kind, image.root.blocks);
+  const size_t metadata = image::encode_manifest_root(image.root).size();
   if (place.json)
     print({{"name", name},
            {"bytes", bytes},
-           {"chunks", manifest.chunks()},
-           {"nonzero_chunks", content.chunks},
+           {"chunks", chunks},
+           {"nonzero_chunks", image.content.chunks},
            {"nonzero_bytes", used},
            {"manifest_bytes", metadata}});
   else
     std::printf("%s: %s, %s not zero\n%llu of %llu chunks have content; manifest %s\n", name.c_str(),
-                format_bytes(bytes).c_str(), format_bytes(used).c_str(), static_cast<unsigned long long>(content.chunks),
-                static_cast<unsigned long long>(manifest.chunks()), format_bytes(metadata).c_str());
+                format_bytes(bytes).c_str(), format_bytes(used).c_str(), static_cast<unsigned long long>(image.content.chunks),
+                static_cast<unsigned long long>(chunks), format_bytes(metadata).c_str());
   return {};
 }
 
 Status diff_images(const Place& place, const std::string& a, const std::string& b) {
-  TRY_ASSIGN(OpenStore o, open_store(place));
-  TRY_ASSIGN(image::ManifestRoot root_a, o.catalogue.get(a));
-  TRY_ASSIGN(image::ManifestRoot root_b, o.catalogue.get(b));
-  image::Manifest in_a = commit::manifest_in(*o.store, std::move(root_a)),
-                  in_b = commit::manifest_in(*o.store, std::move(root_b));
-  json::array rows;
-  TRY(image::visit_differences(in_a, in_b, [&](uint64_t n, const Digest& x, const Digest& y) {
-    rows.push_back(
-        {{"chunk", n}, {"a", x == image::kZeros ? "zeros" : x.to_hex()}, {"b", y == image::kZeros ? "zeros" : y.to_hex()}});
-  }));
+  TRY_ASSIGN(const ReadStore o, open_to_read(place));
+  TRY_ASSIGN(const Differences found, beside_others([&] { return differences(o, a, b); }));
   if (place.json) {
-    print(rows);
+    print(found.rows);
     return {};
   }
-  for (const json::value& row : rows)
+  for (const json::value& row : found.rows)
     std::printf("chunk %llu  %.12s  %.12s\n", static_cast<unsigned long long>(row.at("chunk").as_uint64()),
                 row.at("a").as_string().c_str(), row.at("b").as_string().c_str());
-  std::printf("%zu of %llu chunks differ\n", rows.size(), static_cast<unsigned long long>(in_a.chunks()));
+  std::printf("%zu of %llu chunks differ\n", found.rows.size(), static_cast<unsigned long long>(found.chunks));
   return {};
 }
 

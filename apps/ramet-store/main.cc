@@ -1,5 +1,5 @@
-// ramet-store - looks after a store of images by hand: what is in it, is it whole, images in and out. Works on a store that
-// nobody else has open.
+// ramet-store - looks after a store of images by hand: what is in it, is it whole, images in and out. What changes
+// a store wants it alone; what only looks at it works beside a daemon that has it open.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -25,6 +25,7 @@ int end_with(const Result<bool>& whole) {
 
 constexpr const char* kFooter = R"(
 A store is a directory: packs/ (all data), index.db (can be made again from the packs), images/ (which image consists of what).
+export, ls, show, diff, stats and verify work beside a daemon whose store it is (STATE/store); the others want it alone.
 Results go to standard output, progress to standard error. Exit status: 0, or as `ramet --help` says; verify and rebuild-index
 end with that of "corrupt" when they found problems. `ramet-store COMMAND --help` says more about a command.
 

@@ -11,17 +11,32 @@
 
 namespace ramet::store_tool {
 
-struct OpenStore {
-  std::unique_ptr<chunk::Store> store;
+template <class Store>
+struct Opened {
+  std::unique_ptr<Store> store;
   commit::Catalogue catalogue;
   // That one and those that belong to a daemon (disks of its templates): what all need of the store.
   std::vector<commit::Catalogue> everybody;
 };
+using OpenStore = Opened<chunk::Store>;
+using ReadStore = Opened<const chunk::Store>;
 
 // Errors: kNotFound (no store there).
 Status must_exist(const Place& place);
 enum class Missing { kIsAnError, kIsMade };
+// To change it.   Errors: kConflict (somebody has it open, a daemon for one), those of Store.
 Result<OpenStore> open_store(const Place& place, Missing missing = Missing::kIsAnError);
+// To look at it, whoever else has it open.
+Result<ReadStore> open_to_read(const Place& place);
+
+// What `read` answers. A daemon may remove or move meanwhile what was found a moment ago: then it is called again.
+template <class Read>
+auto beside_others(const Read& read) {
+  constexpr int kAttempts = 5;
+  auto answer = read();
+  for (int i = 1; i < kAttempts && !answer && answer.error().kind() == ErrorKind::kNotFound; i++) answer = read();
+  return answer;
+}
 
 // One line on standard output.
 void print(const boost::json::value& value);

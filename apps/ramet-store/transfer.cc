@@ -72,7 +72,7 @@ Status export_directory(const Place& place, image::Manifest& manifest, const chu
 Status export_image(const Place& place, const std::string& name, const std::string& path, const std::string& format_name) {
   const bool is_directory = format_name == "dir";
   TRY_ASSIGN(const commit::ExportFormat format, commit::export_format(is_directory ? "tar" : format_name));
-  TRY_ASSIGN(OpenStore o, open_store(place));
+  TRY_ASSIGN(const ReadStore o, open_to_read(place));
   TRY_ASSIGN(image::ManifestRoot root, o.catalogue.get(name));
   image::Manifest manifest = commit::manifest_in(*o.store, std::move(root));
   cli::Steps steps(name, place.quiet);

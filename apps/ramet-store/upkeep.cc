@@ -24,6 +24,18 @@ json::array as_json(const std::vector<chunk::Problem>& problems) {
   return out;
 }
 
+struct Stats {
+  chunk::Index::Totals totals;
+  commit::Usage usage;
+};
+// All of one moment: blocks that a collection moved while they are counted would count as dead.
+Result<Stats> stats_of(const ReadStore& o) {
+  TRY_ASSIGN(const chunk::Index::Snapshot snapshot, o.store->index().hold_still());
+  TRY_ASSIGN(const chunk::Index::Totals totals, o.store->totals());
+  TRY_ASSIGN(const commit::Usage usage, commit::usage_of(*o.store, o.everybody));
+  return Stats{totals, usage};
+}
+
 }  // namespace
 
 Status collect_garbage(const Place& place) {
@@ -42,9 +54,9 @@ Status collect_garbage(const Place& place) {
 }
 
 Status show_stats(const Place& place) {
-  TRY_ASSIGN(const OpenStore o, open_store(place));
-  TRY_ASSIGN(const chunk::Index::Totals totals, o.store->totals());
-  TRY_ASSIGN(const commit::Usage usage, commit::usage_of(*o.store, o.everybody));
+  TRY_ASSIGN(const ReadStore o, open_to_read(place));
+  TRY_ASSIGN(const Stats stats, beside_others([&] { return stats_of(o); }));
+  const auto& [totals, usage] = stats;
   if (place.json) {
     print({{"images", usage.images},
            {"unfinished", usage.unfinished},
@@ -75,7 +87,7 @@ Status show_stats(const Place& place) {
 }
 
 Result<bool> verify_store(const Place& place) {
-  TRY_ASSIGN(const OpenStore o, open_store(place));
+  TRY_ASSIGN(const ReadStore o, open_to_read(place));
   TRY_ASSIGN(const chunk::VerifyReport report, chunk::verify(*o.store));
   if (place.json) {
     print({{"packs", report.packs},

@@ -51,7 +51,7 @@ constexpr const char* kFooter =
     "Files:\n"
     "  STATE/ramet.db            registry of sandboxes and journal of unfinished steps\n"
     "  STATE/templates/NAME/     template.json, vmlinux, initrd\n"
-    "  STATE/store/              disk images, those of templates among them; `ramet-store` reads it while no daemon runs\n"
+    "  STATE/store/              disk images, those of templates among them; `ramet-store` shows and verifies them\n"
     "  RUNTIME/rametd.sock       the API (mode 0600)\n"
     "  RUNTIME/chunk.sock        where `ramet disk` reads images (mode 0600)\n"
     "\n"

@@ -105,12 +105,19 @@ std::optional<std::string> SqlStatement::maybe_text_at(int c) const {
   return text_at(c);
 }
 
-Result<SqlDatabase> SqlDatabase::open(const std::string& path, Durability durability) {
+Result<SqlDatabase> SqlDatabase::open_with(const std::string& path, int flags) {
   sqlite3* raw = nullptr;
-  const int rc = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
+  const int rc = sqlite3_open_v2(path.c_str(), &raw, flags | SQLITE_OPEN_NOMUTEX, nullptr);
   SqlDatabase db(raw);
   if (rc != SQLITE_OK) return sql_fail(raw, rc, "open " + path);
   sqlite3_busy_timeout(raw, 5000);
+  return db;
+}
+
+Result<SqlDatabase> SqlDatabase::open_to_read(const std::string& path) { return open_with(path, SQLITE_OPEN_READONLY); }
+
+Result<SqlDatabase> SqlDatabase::open(const std::string& path, Durability durability) {
+  TRY_ASSIGN(SqlDatabase db, open_with(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   TRY(db.exec("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;"));
   if (durability == Durability::kPower) TRY(db.exec("PRAGMA synchronous=FULL;"));
   return db;

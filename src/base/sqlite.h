@@ -76,6 +76,8 @@ class SqlDatabase {
   };
   // WAL; consistent after either.
   static Result<SqlDatabase> open(const std::string& path, Durability durability = Durability::kProcess);
+  // One that is there, also while others write to it: they do not wait for whoever reads.
+  static Result<SqlDatabase> open_to_read(const std::string& path);
 
   Result<SqlStatement> prepare(std::string_view sql);
   Status exec(const char* sql);
@@ -85,6 +87,7 @@ class SqlDatabase {
   struct Closer {
     void operator()(sqlite3* d) const { sqlite3_close_v2(d); }
   };
+  static Result<SqlDatabase> open_with(const std::string& path, int flags);
   explicit SqlDatabase(sqlite3* db) : db_(db) {}
   std::unique_ptr<sqlite3, Closer> db_;
 };

@@ -70,6 +70,15 @@ Result<std::unique_ptr<DirectoryStorage>> DirectoryStorage::open(const std::stri
   return storage;
 }
 
+Result<std::unique_ptr<DirectoryStorage>> DirectoryStorage::open_to_read(const std::string& path) {
+  TRY_ASSIGN(UniqueFd directory, open_file(path, O_RDONLY | O_DIRECTORY));
+  return std::unique_ptr<DirectoryStorage>(new DirectoryStorage(path, std::move(directory), UniqueFd()));
+}
+
+Status DirectoryStorage::check_may_change() const {
+  return lock_ ? Status() : fail(ErrorKind::kPermission, "the packs in " + path_ + " were opened to be read");
+}
+
 Status DirectoryStorage::remove_unfinished() {
   TRY_ASSIGN(const std::vector<std::string> names, names_in(directory_.get()));
   for (const std::string& name : names)
@@ -83,6 +92,7 @@ Status DirectoryStorage::sync() const {
 }
 
 Status DirectoryStorage::write(const PackId& id, std::span<const std::byte> bytes) {
+  TRY(check_may_change());
   const std::string name = pack_name(id), unfinished = name + std::string(kUnfinished);
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
   UniqueFd fd(::openat(directory_.get(), unfinished.c_str(), flags | O_DIRECT, 0600));
@@ -117,6 +127,7 @@ Result<uint64_t> DirectoryStorage::size_bytes(const PackId& id) const {
 }
 
 Status DirectoryStorage::remove(const PackId& id) {
+  TRY(check_may_change());
   if (::unlinkat(directory_.get(), pack_name(id).c_str(), 0) < 0 && errno != ENOENT) return fail_errno(message("remove", id));
   return sync();
 }

@@ -1,7 +1,7 @@
 // chunk/directory_storage.h - packs as files of one directory: ID.pack, ID in hexadecimal.
 // Written past the page cache (O_DIRECT, where the file system can): 64 MiB of somebody's snapshot would drive out what guests
 // read. A pack is made under another name, synced, then renamed; what a crash left under such a name goes away at the next
-// open(). Thread: as PackStorage. A resource; one process per directory, which a lock sees to.
+// open(). Thread: as PackStorage. A resource; one process per directory, which a lock sees to, and any number that only read.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,8 @@ class DirectoryStorage final : public PackStorage {
  public:
   // Makes the directory if need be.   Errors: kConflict (another process has it open), by errno.
   static Result<std::unique_ptr<DirectoryStorage>> open(const std::string& path);
+  // Whoever else has it open; packs come and go meanwhile. write() and remove() are kPermission.   Errors: by errno.
+  static Result<std::unique_ptr<DirectoryStorage>> open_to_read(const std::string& path);
 
   Status write(const PackId& id, std::span<const std::byte> bytes) override;
   Status read(const PackId& id, uint64_t offset, std::span<std::byte> out) const override;
@@ -27,11 +29,12 @@ class DirectoryStorage final : public PackStorage {
   DirectoryStorage(std::string path, UniqueFd directory, UniqueFd lock)
       : path_(std::move(path)), directory_(std::move(directory)), lock_(std::move(lock)) {}
   Status remove_unfinished();
+  Status check_may_change() const;
   Status sync() const;
 
   const std::string path_;
   const UniqueFd directory_;
-  const UniqueFd lock_;
+  const UniqueFd lock_;  // none: opened to read
 };
 
 std::string pack_name(const PackId& id);

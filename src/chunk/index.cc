@@ -63,11 +63,39 @@ Result<std::unique_ptr<Index>> Index::open(const std::string& path) {
   return index;
 }
 
+Result<std::unique_ptr<Index>> Index::open_to_read(const std::string& path) {
+  TRY_ASSIGN(SqlDatabase db, SqlDatabase::open_to_read(path));
+  std::unique_ptr<Index> index(new Index(std::move(db)));
+  TRY(index->check_version());
+  return index;
+}
+
+Result<Index::Snapshot> Index::hold_still() const {
+  {
+    const std::lock_guard lock(mutex_);
+    TRY(db_.exec("BEGIN"));
+  }
+  Snapshot snapshot(this);
+  const std::lock_guard lock(mutex_);
+  TRY(meta("version"));  // SQLite takes the snapshot at the first look
+  return snapshot;
+}
+
+Index::Snapshot::~Snapshot() {
+  if (!index_) return;
+  const std::lock_guard lock(index_->mutex_);
+  (void)index_->db_.exec("ROLLBACK");
+}
+
 Status Index::prepare_tables() {
   TRY(db_.exec(kTables));
   TRY_ASSIGN(SqlStatement insert, db_.prepare("INSERT OR IGNORE INTO meta VALUES (?, ?, ?)"));
   for (const auto& [key, value] : {std::pair("version", kIndexVersion), {"next_frame", 1}})
     TRY(insert.reset().bind(std::string_view(key)).bind(value).bind(sum_of_meta(key, value)).run());
+  return check_version();
+}
+
+Status Index::check_version() const {
   TRY_ASSIGN(const int64_t version, meta("version"));
   if (version != kIndexVersion)
     return fail(ErrorKind::kUnsupported,
@@ -263,6 +291,12 @@ Result<std::vector<Index::Pack>> Index::packs() const {
     return {};
   }));
   return out;
+}
+
+Result<bool> Index::has_pack(const PackId& id) const {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT 1 FROM packs WHERE id = ?"));
+  return query.bind(id).step();
 }
 
 Result<std::vector<Digest>> Index::chunks() const {

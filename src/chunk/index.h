@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -24,6 +25,23 @@ class Index {
  public:
   // Errors: kCorrupt (made by something else), kUnsupported (by another version: rebuild_index), kIo, kNoSpace.
   static Result<std::unique_ptr<Index>> open(const std::string& path);
+  // One that is there, beside another process that writes to it, or not. What changes it is kPermission.
+  // Errors: as open(), and kPermission (it is not there).
+  static Result<std::unique_ptr<Index>> open_to_read(const std::string& path);
+
+  // As long as it lives all that is read is of one moment. Keep it short: what others write piles up meanwhile.
+  class Snapshot {
+   public:
+    Snapshot(Snapshot&& o) noexcept : index_(std::exchange(o.index_, nullptr)) {}
+    ~Snapshot();
+
+   private:
+    friend class Index;
+    explicit Snapshot(const Index* index) : index_(index) {}
+    const Index* index_;  // null: moved away
+  };
+  // Requires: opened to read; one at a time.   Errors: kIo.
+  Result<Snapshot> hold_still() const;
 
   // Numbers for frames, `count` in a row, that nobody gets again: also not when what used them was lost in a crash.
   Result<FrameId> reserve_frame_ids(uint32_t count);
@@ -70,6 +88,7 @@ class Index {
     uint64_t bytes = 0;
   };
   Result<std::vector<Pack>> packs() const;
+  Result<bool> has_pack(const PackId& id) const;
   Result<std::vector<Digest>> chunks() const;
   // Whether all of it says what was written.   Errors: kCorrupt, with the first that does not.
   Status check() const;
@@ -81,6 +100,7 @@ class Index {
  private:
   explicit Index(SqlDatabase db) : db_(std::move(db)) {}
   Status prepare_tables();
+  Status check_version() const;
   // With mutex_ held, or before anybody else knows of it:
   Result<int64_t> meta(const char* key) const;
   Status set_next_frame(FrameId next);

@@ -2,7 +2,7 @@
 
 namespace ramet::chunk {
 
-void Inspection::look_at(const PackId& id) {
+void Inspection::inspect(const PackId& id) {
   report.packs++;
   const Result<PackTail> tail = read_whole(id);
   if (!tail) return note("pack " + to_hex(id), tail.error());
@@ -15,7 +15,7 @@ void Inspection::look_at(const PackId& id) {
   }
 }
 
-void Inspection::look_at(const Digest& chunk) {
+void Inspection::inspect(const Digest& chunk) {
   report.chunks++;
   const Status good = store_.get(chunk, [&](size_t bytes) -> Result<std::span<std::byte>> {
     bytes_read += bytes;
@@ -23,6 +23,16 @@ void Inspection::look_at(const Digest& chunk) {
     return plain_;
   });
   if (!good) note("chunk " + chunk.to_hex(), good.error());
+}
+
+bool Inspection::is_gone(const PackId& id) const {
+  const Result<bool> known = store_.index().has_pack(id);
+  return known && !*known;
+}
+
+bool Inspection::is_gone(const Digest& chunk) const {
+  const Result<bool> known = store_.index().has_chunk(chunk);
+  return known && !*known;
 }
 
 Result<PackTail> Inspection::read_whole(const PackId& id) {

@@ -14,15 +14,18 @@
 namespace ramet::chunk {
 namespace {
 
-// Packs that the index does not know. Asked in the order in which a commit goes on, so that none escapes between two questions.
+// Packs that the index does not know. A pack is unfinished, then known, then, when it was collected, unfinished again until its
+// file is gone: asked in this order none escapes between two questions.
 Status note_unknown(const Store& store, Inspection& inspection) {
   TRY_ASSIGN(const std::vector<PackId> there, store.packs().list());
   TRY_ASSIGN(const std::vector<PackId> unfinished, store.index().unfinished_packs());
   TRY_ASSIGN(const std::vector<Index::Pack> packs, store.index().packs());
+  TRY_ASSIGN(const std::vector<PackId> collected, store.index().unfinished_packs());
   std::set<PackId> known(unfinished.begin(), unfinished.end());
+  known.insert(collected.begin(), collected.end());
   for (const Index::Pack& pack : packs) known.insert(pack.id);
   for (const PackId& id : there)
-    if (!known.contains(id) && store.packs().size_bytes(id))  // or a batch took it away meanwhile
+    if (!known.contains(id) && store.packs().size_bytes(id))  // or it was taken away meanwhile
       inspection.note("pack " + to_hex(id), Error(ErrorKind::kCorrupt, "the index does not know it"));
   return {};
 }

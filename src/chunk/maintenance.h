@@ -1,5 +1,6 @@
 // chunk/maintenance.h - looking over a whole store: is everything what it says it is, and making the index again from the
-// packs. Reports what it found and never guesses. Not here: repair. Thread: any; verify() beside all use of the store.
+// packs. Reports what it found and never guesses. Not here: repair. Thread: any; verify() beside all use of the store, also
+// by another process.
 #pragma once
 
 #include <cstdint>

@@ -41,15 +41,7 @@ template <class Name>
 Scrub::Step Scrub::look_at(const Name& name) {
   Inspection inspection(store_);
   inspection.look_at(name);
-  Step step{.problems = std::move(inspection.report.problems), .bytes_read = inspection.bytes_read};
-  // Taken away since it was listed.
-  if (const Result<bool> known = is_known(name); known && !*known) step.problems.clear();
-  return step;
-}
-
-Result<bool> Scrub::is_known(const PackId& id) const {
-  TRY_ASSIGN(const std::vector<Index::Pack> packs, store_.index().packs());
-  return std::ranges::find(packs, id, &Index::Pack::id) != packs.end();
+  return {.problems = std::move(inspection.report.problems), .bytes_read = inspection.bytes_read};
 }
 
 }  // namespace ramet::chunk

@@ -36,8 +36,6 @@ class Scrub {
   Status list();
   template <class Name>
   Step look_at(const Name& name);
-  Result<bool> is_known(const PackId& id) const;
-  Result<bool> is_known(const Digest& digest) const { return store_.index().has_chunk(digest); }
 
   const Store& store_;
   Position position_;

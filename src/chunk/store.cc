@@ -16,6 +16,11 @@ Result<std::unique_ptr<Store>> Store::open(std::unique_ptr<PackStorage> packs, c
   return store;
 }
 
+Result<std::unique_ptr<const Store>> Store::open_to_read(std::unique_ptr<PackStorage> packs, const std::string& index_path) {
+  TRY_ASSIGN(std::unique_ptr<Index> index, Index::open_to_read(index_path));
+  return std::unique_ptr<const Store>(new Store(std::move(packs), std::move(index), {}));
+}
+
 Status Store::load() {
   TRY_ASSIGN(const std::vector<PackId> unfinished, index_->unfinished_packs());
   for (const PackId& id : unfinished) {

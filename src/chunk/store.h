@@ -66,6 +66,9 @@ class Store {
   // `index_path` is a file that this store alone uses.   Errors: those of Index::open, and of reading the packs' tails.
   static Result<std::unique_ptr<Store>> open(std::unique_ptr<PackStorage> packs, const std::string& index_path,
                                              Options options);
+  // To be read only, whoever else has it open. What is found may be gone a moment later: kNotFound then.
+  // Errors: those of Index::open_to_read.
+  static Result<std::unique_ptr<const Store>> open_to_read(std::unique_ptr<PackStorage> packs, const std::string& index_path);
 
   Batch begin();
   Result<bool> has(const Digest& digest) const;

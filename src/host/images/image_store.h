@@ -6,7 +6,7 @@
 //   DIRECTORY/templates           disks of templates, named by the SHA-256 of the disk: users cannot take these names
 //   DIRECTORY/cache               hot chunks as raw files
 //
-// `ramet-store --store DIRECTORY` understands the same directory while no daemon has it open.
+// `ramet-store --store DIRECTORY` understands the same directory: to look at it also while a daemon has it open.
 // A domain is whoever may share bytes: a tenant, or the public. Each is an ImageStore of its own, so nothing here needs a key
 // for it. A tenant's may stand before the public one: its chunks may be named by the tenant's manifests, and the disks of its
 // templates be used. What neither has is not found, whoever else has it. All stores before a public one must be open when that

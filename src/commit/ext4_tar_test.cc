@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "chunk/testing/store_fixture.h"
 #include "commit/export.h"
+#include "commit/ext4_disk.h"
 #include "commit/raw_image.h"
 #include "commit/testing/memory_disk.h"
 
@@ -125,6 +126,16 @@ TEST_F(Ext4TarTest, TimesAreKeptToTheNanosecond) {
 TEST_F(Ext4TarTest, LimitsAreKept) {
   EXPECT_EQ(refusal({.max_files = 4}), "the file system has more than 4 files");
   EXPECT_EQ(refusal({.max_metadata_bytes = 20}), "the names of the files take more than 20 bytes together");
+}
+
+TEST_F(Ext4TarTest, ReadsAreCounted) {
+  const std::string bytes = read_file(disk_).value();
+  const testing::MemoryDisk disk(as_bytes(bytes));
+  DiskBytes source(disk);
+  EXPECT_TRUE(Ext4Disk::open(source, 100));
+  const Result<std::unique_ptr<Ext4Disk>> opened = Ext4Disk::open(source, 1);
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().message(), "the file system goes around in circles");
 }
 
 TEST_F(Ext4TarTest, ASinkThatIsFullEndsIt) {

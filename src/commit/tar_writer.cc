@@ -78,13 +78,14 @@ Result<std::unique_ptr<TarWriter>> TarWriter::open(Sink sink) {
 }
 
 TarWriter::~TarWriter() {
-  if (!archive_) return;
-  archive_write_fail(archive_);  // closing would write an end
-  archive_write_free(archive_);
+  // Freeing closes, if that was not done, which would write an end.
+  if (!error_) error_ = Error(ErrorKind::kCancelled, "the tar was given up");
+  if (archive_) archive_write_free(archive_);
 }
 
 ssize_t TarWriter::forward(archive* a, void* self, const void* bytes, size_t count) {
   TarWriter& writer = *static_cast<TarWriter*>(self);
+  if (writer.error_) return -1;
   const Status done = writer.sink_({static_cast<const std::byte*>(bytes), count});
   if (done) return static_cast<ssize_t>(count);
   writer.error_ = done.error();

@@ -1,6 +1,37 @@
 #include "base/sqlite.h"
 
+#include <unordered_map>
+#include <vector>
+
 namespace ramet {
+
+class SqlConnection {
+ public:
+  using Idle = std::vector<sqlite3_stmt*>;  // of one text, reset, nothing bound; several where several were in use at once
+
+  explicit SqlConnection(sqlite3* db) : db_(db) {}
+  SqlConnection(const SqlConnection&) = delete;
+  SqlConnection& operator=(const SqlConnection&) = delete;
+  ~SqlConnection() {
+    for (const auto& [text, statements] : idle_)
+      for (sqlite3_stmt* const s : statements) sqlite3_finalize(s);
+    sqlite3_close_v2(db_);
+  }
+  sqlite3* get() const { return db_; }
+  Idle& idle(std::string_view text) {
+    const auto found = idle_.find(text);
+    return found != idle_.end() ? found->second : idle_[std::string(text)];
+  }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  sqlite3* const db_;
+  std::unordered_map<std::string, Idle, Hash, std::equal_to<>> idle_;
+};
+
 namespace {
 
 ErrorKind kind_of_sqlite(int code) {
@@ -28,6 +59,12 @@ tl::unexpected<Error> sql_fail(sqlite3* db, int code, std::string_view what) {
 }
 
 }  // namespace
+
+void SqlStatement::GiveBack::operator()(sqlite3_stmt* s) const {
+  sqlite3_reset(s);
+  sqlite3_clear_bindings(s);
+  idle->push_back(s);
+}
 
 SqlStatement& SqlStatement::bind(std::string_view text) {
   const int rc = sqlite3_bind_text(stmt_.get(), next_++, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
@@ -108,7 +145,7 @@ std::optional<std::string> SqlStatement::maybe_text_at(int c) const {
 Result<SqlDatabase> SqlDatabase::open_with(const std::string& path, int flags) {
   sqlite3* raw = nullptr;
   const int rc = sqlite3_open_v2(path.c_str(), &raw, flags | SQLITE_OPEN_NOMUTEX, nullptr);
-  SqlDatabase db(raw);
+  SqlDatabase db(std::make_shared<SqlConnection>(raw));
   if (rc != SQLITE_OK) return sql_fail(raw, rc, "open " + path);
   sqlite3_busy_timeout(raw, 5000);
   return db;
@@ -124,17 +161,26 @@ Result<SqlDatabase> SqlDatabase::open(const std::string& path, Durability durabi
 }
 
 Result<SqlStatement> SqlDatabase::prepare(std::string_view sql) {
+  SqlConnection::Idle& idle = connection_->idle(sql);
+  if (!idle.empty()) {
+    sqlite3_stmt* const s = idle.back();
+    idle.pop_back();
+    return SqlStatement(s, {connection_, &idle});
+  }
+  sqlite3* const db = connection_->get();
   sqlite3_stmt* s = nullptr;
-  const int rc = sqlite3_prepare_v2(db_.get(), sql.data(), static_cast<int>(sql.size()), &s, nullptr);
-  if (rc != SQLITE_OK) return sql_fail(db_.get(), rc, "prepare");
-  return SqlStatement(s);
+  const int rc = sqlite3_prepare_v3(db, sql.data(), static_cast<int>(sql.size()), SQLITE_PREPARE_PERSISTENT, &s, nullptr);
+  if (rc != SQLITE_OK) return sql_fail(db, rc, "prepare");
+  return SqlStatement(s, {connection_, &idle});
 }
 
 Status SqlDatabase::exec(const char* sql) {
-  const int rc = sqlite3_exec(db_.get(), sql, nullptr, nullptr, nullptr);
-  if (rc != SQLITE_OK) return sql_fail(db_.get(), rc, "exec");
+  const int rc = sqlite3_exec(connection_->get(), sql, nullptr, nullptr, nullptr);
+  if (rc != SQLITE_OK) return sql_fail(connection_->get(), rc, "exec");
   return {};
 }
+
+int SqlDatabase::changes() const { return sqlite3_changes(connection_->get()); }
 
 Result<SqlTransaction> SqlTransaction::begin(SqlDatabase& db) {
   TRY(db.exec("BEGIN IMMEDIATE"));

@@ -1,5 +1,6 @@
-// base/sqlite.h - a small owner of one SQLite connection and its statements; errors become Result.
-// Not here: tables. A resource. Thread: the owner locks; one connection is used by one thread at a time.
+// base/sqlite.h - a small owner of one SQLite connection and its statements; errors become Result. A statement that is done
+// with is kept for who prepares the same text next: to compile one takes longer than to run most of ours.
+// Not here: tables. A resource. Thread: the owner locks; one connection and its statements are one thread's at a time.
 #pragma once
 
 #include <sqlite3.h>
@@ -12,16 +13,20 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "base/result.h"
 
 namespace ramet {
+
+class SqlConnection;
 
 // One prepared statement. bind() in the order of the question marks, then step() until it says false.
 class SqlStatement {
  public:
   SqlStatement(SqlStatement&&) noexcept = default;
   SqlStatement& operator=(SqlStatement&&) noexcept = default;
+  ~SqlStatement() = default;
 
   SqlStatement& bind(std::string_view text);
   SqlStatement& bind(int64_t number);
@@ -59,11 +64,13 @@ class SqlStatement {
 
  private:
   friend class SqlDatabase;
-  struct Finalizer {
-    void operator()(sqlite3_stmt* s) const { sqlite3_finalize(s); }
+  struct GiveBack {
+    std::shared_ptr<SqlConnection> connection;
+    std::vector<sqlite3_stmt*>* idle;  // of the connection: those of the same text
+    void operator()(sqlite3_stmt* s) const;
   };
-  explicit SqlStatement(sqlite3_stmt* s) : stmt_(s) {}
-  std::unique_ptr<sqlite3_stmt, Finalizer> stmt_;
+  SqlStatement(sqlite3_stmt* s, GiveBack give_back) : stmt_(s, std::move(give_back)) {}
+  std::unique_ptr<sqlite3_stmt, GiveBack> stmt_;
   int next_ = 1;
   int bind_error_ = 0;
 };
@@ -79,17 +86,15 @@ class SqlDatabase {
   // One that is there, also while others write to it: they do not wait for whoever reads.
   static Result<SqlDatabase> open_to_read(const std::string& path);
 
+  // Texts are the program's own, so that there are few of them: what is bound to one is no part of it.
   Result<SqlStatement> prepare(std::string_view sql);
   Status exec(const char* sql);
-  int changes() const { return sqlite3_changes(db_.get()); }
+  int changes() const;
 
  private:
-  struct Closer {
-    void operator()(sqlite3* d) const { sqlite3_close_v2(d); }
-  };
   static Result<SqlDatabase> open_with(const std::string& path, int flags);
-  explicit SqlDatabase(sqlite3* db) : db_(db) {}
-  std::unique_ptr<sqlite3, Closer> db_;
+  explicit SqlDatabase(std::shared_ptr<SqlConnection> connection) : connection_(std::move(connection)) {}
+  std::shared_ptr<SqlConnection> connection_;  // its statements' as well
 };
 
 // BEGIN IMMEDIATE now; ROLLBACK in the destructor unless commit() succeeded.

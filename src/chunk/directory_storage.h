@@ -1,10 +1,13 @@
 // chunk/directory_storage.h - packs as files of one directory: ID.pack, ID in hexadecimal.
 // Written past the page cache (O_DIRECT, where the file system can): 64 MiB of somebody's snapshot would drive out what guests
-// read. A pack is made under another name, synced, then renamed; what a crash left under such a name goes away at the next
-// open(). Thread: as PackStorage. A resource; one process per directory, which a lock sees to, and any number that only read.
+// read. Single frames are read the same way. A pack is made under another name, synced, then renamed; what a crash left under
+// such a name goes away at the next open(). Thread: as PackStorage. A resource; one process per directory, which a lock sees
+// to, and any number that only read.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/unique_fd.h"
@@ -28,6 +31,9 @@ class DirectoryStorage final : public PackStorage {
  private:
   DirectoryStorage(std::string path, UniqueFd directory, UniqueFd lock)
       : path_(std::move(path)), directory_(std::move(directory)), lock_(std::move(lock)) {}
+  bool read_frame(const PackId& id, uint64_t offset, std::span<std::byte> out) const;
+  using FilePtr = std::shared_ptr<const UniqueFd>;
+  FilePtr file_for_frames(const PackId& id) const;
   Status remove_unfinished();
   Status check_may_change() const;
   Status sync() const;
@@ -35,6 +41,8 @@ class DirectoryStorage final : public PackStorage {
   const std::string path_;
   const UniqueFd directory_;
   const UniqueFd lock_;  // none: opened to read
+  mutable std::mutex mutex_;
+  mutable std::map<PackId, FilePtr> files_;  // guarded by mutex_; for read_frame()
 };
 
 std::string pack_name(const PackId& id);

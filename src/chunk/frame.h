@@ -1,6 +1,7 @@
 // chunk/frame.h - up to 32 literal blocks, compressed together (zstd 1; as they are where that does not help).
 // Why 128 KiB: one 4 KiB read from a cold frame takes 0.2 ms; larger frames save a few percent of space and cost that in time.
-// A frame is checked by the digest of its plain bytes before anybody sees them; where a whole chunk is read, by the chunk's.
+// A frame is checked by the digest of its plain bytes before anybody sees them; where a whole chunk is read, by the chunk's;
+// where a few blocks are, by their prints.
 // Thread: a codec is one thread's at a time.
 #pragma once
 
@@ -51,8 +52,9 @@ class FrameEncoder {
   std::unique_ptr<ZSTD_CCtx_s, Free> context_;
 };
 
-// What says that the plain bytes are right: the frame's own digest, or that of the chunk, which the caller then compares.
-enum class FrameProof { kOwnDigest, kChunkDigest };
+// What says that the plain bytes are right: the frame's own digest, or what the caller compares then: the digest of the chunk,
+// the prints of the blocks that it wants.
+enum class FrameProof { kOwnDigest, kCallers };
 
 class FrameDecoder {
  public:

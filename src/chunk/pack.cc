@@ -133,11 +133,11 @@ Status read_or_refetch(PackStorage& storage, const PackId& id, const std::functi
 }
 
 Status read_frame(PackStorage& storage, const PackId& id, const FrameEntry& entry, FrameDecoder& decoder,
-                  std::span<std::byte> plain) {
+                  std::span<std::byte> plain, FrameProof proof) {
   const std::span<std::byte> stored = decoder.room_for(entry.stored_bytes);
   return read_or_refetch(storage, id, [&]() -> Status {
     TRY(storage.read(id, entry.offset, stored));
-    Status decoded = decoder.decode(entry, stored, plain);
+    Status decoded = decoder.decode(entry, stored, plain, proof);
     if (!decoded) return tl::unexpected<Error>(in_pack(std::move(decoded).error(), id));
     return {};
   });

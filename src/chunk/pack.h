@@ -57,9 +57,9 @@ Result<PackTail> read_pack_tail(const PackStorage& storage, const PackId& id);
 Status read_or_refetch(PackStorage& storage, const PackId& id, const std::function<Status()>& read);
 // The same of a pack whose bytes are there: all of them against their checksum.   Errors: kCorrupt, kUnsupported.
 Result<PackTail> check_pack(std::span<const std::byte> bytes, const PackId& id);
-// One frame, checked; where it is damaged, once more after a refetch of its pack.   Requires: plain.size() is that of its
-// blocks.   Errors: kCorrupt, kNotFound, kIo, kUnavailable.
+// One frame, checked as `proof` says; where it is damaged, once more after a refetch of its pack.   Requires: plain.size() is
+// that of its blocks.   Errors: kCorrupt, kNotFound, kIo, kUnavailable.
 Status read_frame(PackStorage& storage, const PackId& id, const FrameEntry& entry, FrameDecoder& decoder,
-                  std::span<std::byte> plain);
+                  std::span<std::byte> plain, FrameProof proof = FrameProof::kOwnDigest);
 
 }  // namespace ramet::chunk

@@ -111,11 +111,16 @@ Status Store::get(const Digest& digest, const std::function<Result<std::span<std
     TRY_ASSIGN(out, room(recipe.blocks() * kBlockBytes));
     return out;
   };
-  TRY(assemble(digest, place, 0, FrameProof::kChunkDigest));
+  TRY(assemble(digest, place, 0, FrameProof::kCallers));
   if (digest_of(out) == digest) return {};
   TRY(assemble(digest, place, 0, FrameProof::kOwnDigest));  // which frame is it?
   if (digest_of(out) == digest) return {};
   return fail(ErrorKind::kCorrupt, "chunk " + digest.to_hex() + " does not have its digest");
+}
+
+bool Store::is_block(const BlockRef& ref, std::span<const std::byte> plain) const {
+  const std::optional<BlockPrint> print = literals_.print_of(ref);
+  return print && print_of(plain) == *print;
 }
 
 Status Store::read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const {

@@ -84,6 +84,8 @@ class Store {
   Result<Recipe> recipe(const Digest& digest) const;
   // Where a frame is that such a recipe names.   Errors: kNotFound, kCorrupt, kIo.
   Result<FramePlace> frame(FrameId id) const;
+  // Whether this is that block of a frame of this store, by its print. False also when the frame is not known any more.
+  bool is_block(const BlockRef& ref, std::span<const std::byte> plain) const;
 
   // What is needed, as those who hold manifests know it.
   struct LiveSet {

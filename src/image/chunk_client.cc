@@ -36,8 +36,8 @@ uint64_t id_of(const DaemonMessage& message) {
 
 // ---- asking ----
 
-Result<Answer> ChunkClient::ask(uint64_t block) {
-  Waiter waiter{.block = block};
+Result<Answer> ChunkClient::ask(uint64_t block, uint32_t count) {
+  Waiter waiter{.block = block, .count = count};
   Lock lock(mutex_);
   changed_.wait(lock, [this] { return open_.size() < kMaxOpenAsks; });
   const uint64_t id = next_id_++;
@@ -56,7 +56,7 @@ void ChunkClient::send_ask(Lock& lock, uint64_t id, Waiter& waiter) {
   const std::vector<uint64_t> closed = held_.trim(room);
   lock.lock();
   for (const uint64_t chunk : closed) say(Returned{chunk});
-  say(Ask{id, waiter.block});
+  say(Ask{id, waiter.block, waiter.count});
   waiter.asked = true;
 }
 
@@ -212,7 +212,7 @@ void ChunkClient::attach(UniqueFd socket) {
   attached_ = true;
   say(Hello{.disk = disk_, .held = held_.held()});
   for (const auto& [id, waiter] : open_)
-    if (waiter->asked && !waiter->answer) say(Ask{id, waiter->block});
+    if (waiter->asked && !waiter->answer) say(Ask{id, waiter->block, waiter->count});
   changed_.notify_all();
 }
 

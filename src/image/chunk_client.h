@@ -56,9 +56,10 @@ class ChunkClient {
 
   // Speaks over this socket from now on; waits for nothing.
   void attach(UniqueFd socket);
-  // Waits for the daemon as long as it takes.   Requires: the block is on the disk.
+  // `count`: blocks wanted from there on; the answer may hold fewer. Waits for the daemon as long as it takes.
+  // Requires: they are on the disk, at least one.
   // Errors: what the daemon answered; kCorrupt, kUnsupported (it broke the rules); kCancelled.
-  Result<Answer> ask(uint64_t block);
+  Result<Answer> ask(uint64_t block, uint32_t count);
   // Does what the daemon wants without having been asked; called when the socket is readable. False: there is nothing to
   // listen to any more until attach().
   bool tend();
@@ -73,6 +74,7 @@ class ChunkClient {
  private:
   struct Waiter {
     uint64_t block;
+    uint32_t count;
     bool asked = false;
     std::optional<Result<Answer>> answer;
   };

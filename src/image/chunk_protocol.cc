@@ -34,7 +34,7 @@ struct RawNumbered {  // GiveBack, Returned
   le64 chunk;
 };
 struct RawAsk {
-  le32 kind, reserved;
+  le32 kind, count;
   le64 id, block;
 };
 struct RawRange {  // Zeros, Data; the blocks of Data follow
@@ -74,7 +74,7 @@ std::string encode_one(const Hello& m) {
   }
   return out;
 }
-std::string encode_one(const Ask& m) { return begin(kAsk, RawAsk{.id = m.id, .block = m.block}); }
+std::string encode_one(const Ask& m) { return begin(kAsk, RawAsk{.count = m.count, .id = m.id, .block = m.block}); }
 std::string encode_one(const Returned& m) { return begin(kReturned, RawNumbered{.chunk = m.chunk}); }
 std::string encode_one(const Welcome& m) {
   return begin(kWelcome, RawWelcome{.version = kChunkProtocolVersion, .blocks = m.blocks, .content = m.content});
@@ -177,7 +177,8 @@ Result<ReaderMessage> decode_ask(std::span<const std::byte> packet) {
   TRY_ASSIGN(const RawAsk raw, whole<RawAsk>(packet));
   TRY(check_id(raw.id));
   TRY(check_block(raw.block));
-  return Ask{raw.id, raw.block};
+  TRY(check(raw.count > 0, "an ask for no block"));
+  return Ask{raw.id, raw.block, raw.count};
 }
 
 template <class Message, class Variant>

@@ -6,7 +6,7 @@
 //   reader                                daemon
 //   Hello{name, held chunks} ---------->
 //              <-------------------------- Welcome{size, content} | Failed{id 0}
-//   Ask{id, block} -------------------->
+//   Ask{id, block, count} ------------->
 //              <-------------------------- one of Zeros | Data | Chunk + descriptor | Failed, with that id; in any order
 //              <-------------------------- GiveBack{chunk}     at any time: the cache wants its space back
 //   Returned{chunk} ------------------->   one descriptor of it is closed, asked for or not
@@ -43,6 +43,7 @@ struct Hello {
 struct Ask {
   uint64_t id = 0;  // not 0; the reader's own
   uint64_t block = 0;
+  uint32_t count = 1;  // of blocks wanted from there on; not 0. An answer may have fewer
   friend bool operator==(const Ask&, const Ask&) = default;
 };
 struct Returned {

@@ -43,7 +43,7 @@ TEST(ChunkProtocol, EveryMessageHasTheBytesOfTheFormatsPage) {
   const std::vector<std::string> golden = golden_messages();
   ASSERT_EQ(golden.size(), 9u);
   EXPECT_EQ(encode(ReaderMessage(Hello{"debian-12", {0, 3, 0x3FFFFF}})), golden[0]);
-  EXPECT_EQ(encode(ReaderMessage(Ask{0x1122334455667788, 0x3FFFFFFFF})), golden[1]);
+  EXPECT_EQ(encode(ReaderMessage(Ask{0x1122334455667788, 0x3FFFFFFFF, 4096})), golden[1]);
   EXPECT_EQ(encode(ReaderMessage(Returned{3})), golden[2]);
   EXPECT_EQ(encode(DaemonMessage(Welcome{1 << 20, 0x99AABBCCDDEEFF00})), golden[3]);
   EXPECT_EQ(encode(DaemonMessage(Zeros{7, {4096, 100000}})), golden[4]);
@@ -56,7 +56,7 @@ TEST(ChunkProtocol, EveryMessageHasTheBytesOfTheFormatsPage) {
 TEST(ChunkProtocol, EveryMessageOfTheFormatsPageIsRead) {
   const std::vector<std::string> golden = golden_messages();
   EXPECT_EQ(from_reader(golden[0]), ReaderMessage(Hello{"debian-12", {0, 3, 0x3FFFFF}}));
-  EXPECT_EQ(from_reader(golden[1]), ReaderMessage(Ask{0x1122334455667788, 0x3FFFFFFFF}));
+  EXPECT_EQ(from_reader(golden[1]), ReaderMessage(Ask{0x1122334455667788, 0x3FFFFFFFF, 4096}));
   EXPECT_EQ(from_reader(golden[2]), ReaderMessage(Returned{3}));
   EXPECT_EQ(std::get<Welcome>(from_daemon(golden[3])), (Welcome{1 << 20, 0x99AABBCCDDEEFF00}));
   EXPECT_EQ(std::get<Zeros>(from_daemon(golden[4])), (Zeros{7, {4096, 100000}}));
@@ -103,6 +103,7 @@ TEST(ChunkProtocol, AnotherVersionIsNamed) {
 TEST(ChunkProtocol, NumbersThatNoDiskHasAreRefused) {
   EXPECT_THAT(why_not_reader(encode(ReaderMessage(Ask{1, kMaxDiskBlocks}))), HasSubstr("block 17179869184, the limit is"));
   EXPECT_THAT(why_not_reader(encode(ReaderMessage(Ask{0, 5}))), HasSubstr("id of 0"));
+  EXPECT_THAT(why_not_reader(encode(ReaderMessage(Ask{1, 5, 0}))), HasSubstr("an ask for no block"));
   EXPECT_THAT(why_not_reader(encode(ReaderMessage(Returned{1 << 22}))), HasSubstr("chunk 4194304"));
   EXPECT_THAT(why_not(encode(DaemonMessage(Welcome{kMaxDiskBlocks + 1}))), HasSubstr("a disk of"));
   EXPECT_THAT(why_not(encode(DaemonMessage(Zeros{1, {5, 0}}))), HasSubstr("a range of 0 blocks"));
@@ -143,7 +144,7 @@ TEST(ChunkProtocol, ALongFailureIsCutAndAnUnknownKindIsInternal) {
 }
 
 TEST(ChunkProtocol, ReservedFieldsAreZero) {
-  EXPECT_THAT(why_not_reader(with(encode(ReaderMessage(Ask{1, 2})), 4, 1)), HasSubstr("reserved"));
+  EXPECT_THAT(why_not_reader(with(encode(ReaderMessage(Returned{2})), 4, 1)), HasSubstr("reserved"));
   EXPECT_THAT(why_not(with(encode(DaemonMessage(Zeros{1, {2, 3}})), 7, 1)), HasSubstr("reserved"));
   EXPECT_THAT(why_not(with(encode(DaemonMessage(Failed{1})), 12, 1)), HasSubstr("reserved"));
 }

@@ -44,7 +44,8 @@ BlockSource::Content ChunkedSource::content_at(BlockRange range) const {
 
 // As much of the bytes as one answer brings; 0: the chunk is held now.
 Result<uint64_t> ChunkedSource::fetch(uint64_t offset, uint64_t bytes, IovecCursor& to) const {
-  TRY_ASSIGN(const Answer answer, client_.ask(offset / kBlockBytes));
+  const uint64_t first = offset / kBlockBytes, end = (offset + bytes + kBlockBytes - 1) / kBlockBytes;
+  TRY_ASSIGN(const Answer answer, client_.ask(first, static_cast<uint32_t>(end - first)));
   if (answer.kind == Answer::Kind::kChunk) return 0;
   const uint64_t n = std::min(bytes, answer.range.end() * kBlockBytes - offset);
   if (answer.kind == Answer::Kind::kZeros) {

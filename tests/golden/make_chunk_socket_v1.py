@@ -15,7 +15,7 @@ text = b"no such block"
 
 messages = [
     struct.pack("<IIII", HELLO, VERSION, len(name), len(held)) + name + struct.pack("<QQQ", *held),
-    struct.pack("<IIQQ", ASK, 0, 0x1122334455667788, 0x3FFFFFFFF),
+    struct.pack("<IIQQ", ASK, 4096, 0x1122334455667788, 0x3FFFFFFFF),
     struct.pack("<IIQ", RETURNED, 0, 3),
     struct.pack("<IIQQ", WELCOME, VERSION, 1 << 20, 0x99AABBCCDDEEFF00),
     struct.pack("<IIQQQ", ZEROS, 0, 7, 4096, 100000),

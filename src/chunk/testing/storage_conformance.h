@@ -86,6 +86,18 @@ TEST_P(StorageConformance, ReadsNothingThatIsNotThere) {
   EXPECT_EQ(storage_->read(id_number(1), 1ull << 40, out).error().kind(), ErrorKind::kCorrupt);
 }
 
+TEST_P(StorageConformance, APackThatComesAnewIsReadAsItIsNow) {
+  const Pages old(1, 1), other(2, 1);
+  std::vector<std::byte> out(kPackAlignment);
+  for (const Pages* pages : {&old, &other, &old}) {
+    ASSERT_TRUE(storage_->write(id_number(1), pages->bytes()));
+    ASSERT_TRUE(storage_->read(id_number(1), 0, out));
+    EXPECT_TRUE(std::ranges::equal(out, pages->bytes()));
+    ASSERT_TRUE(storage_->remove(id_number(1)));
+    EXPECT_EQ(storage_->read(id_number(1), 0, out).error().kind(), ErrorKind::kNotFound);
+  }
+}
+
 TEST_P(StorageConformance, RemovingTwiceIsNoError) {
   ASSERT_TRUE(storage_->write(id_number(1), Pages(1, 1).bytes()));
   EXPECT_TRUE(storage_->remove(id_number(1)));

@@ -69,7 +69,7 @@ class ChunkConnection {
  private:
   struct Packet {
     std::string head;
-    FrameCache::Bytes frame;  // owns `data`
+    FrameCache::FramePtr frame;  // owns `data`
     std::span<const std::byte> data;
     std::optional<Held> lent;
   };

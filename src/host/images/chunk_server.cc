@@ -44,11 +44,9 @@ Status ChunkServer::begin() {
   stop_event_.reset(::eventfd(0, EFD_CLOEXEC));
   if (!stop_event_) return fail_errno("create eventfd");
   TRY(watch(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), kStopId, EPOLLIN));
-  receiver_ = std::thread([this] { receive_loop(); });
-  ::pthread_setname_np(receiver_.native_handle(), "chunk-socket");
-  for (size_t i = 0; i < options_.workers; i++) {
-    workers_.emplace_back([this] { work_loop(); });
-    ::pthread_setname_np(workers_.back().native_handle(), "chunk-work");
+  for (size_t i = 0; i < options_.workers + 1; i++) {
+    threads_.emplace_back([this] { serve(); });
+    ::pthread_setname_np(threads_.back().native_handle(), "chunk-work");
   }
   return {};
 }
@@ -58,11 +56,10 @@ ChunkServer::~ChunkServer() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
-    work_there_.notify_all();
+    turn_.notify_all();
   }
   if (stop_event_) ::eventfd_write(stop_event_.get(), 1);
-  if (receiver_.joinable()) receiver_.join();
-  for (std::thread& w : workers_) w.join();
+  for (std::thread& t : threads_) t.join();
   for (const ConnectionPtr& c : all()) c->end();
 }
 
@@ -85,18 +82,33 @@ Status ChunkServer::add(UniqueFd socket, std::shared_ptr<OpenImage> bound) {
   return {};
 }
 
-void ChunkServer::receive_loop() {
-  std::array<epoll_event, 64> events;
+void ChunkServer::serve() {
+  std::unique_lock lock(mutex_);
   for (;;) {
-    const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
-    for (int i = 0; i < n; i++) {
-      const epoll_event& e = events[static_cast<size_t>(i)];
-      if (e.data.u64 == kStopId) return;
-      if (e.data.u64 == kListenerId)
-        accept_one();
-      else
-        on_event(e.data.u64, e.events);
+    turn_.wait(lock, [this] { return stop_ || may_work() || !listening_; });
+    if (stop_) return;
+    if (may_work()) {
+      work_once(lock);
+      continue;
     }
+    listening_ = true;
+    lock.unlock();
+    listen_once();
+    lock.lock();
+    listening_ = false;
+  }
+}
+
+void ChunkServer::listen_once() {
+  std::array<epoll_event, 64> events;
+  const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+  for (int i = 0; i < n; i++) {
+    const epoll_event& e = events[static_cast<size_t>(i)];
+    if (e.data.u64 == kStopId) return;
+    if (e.data.u64 == kListenerId)
+      accept_one();
+    else
+      on_event(e.data.u64, e.events);
   }
 }
 
@@ -122,23 +134,21 @@ void ChunkServer::on_event(uint64_t id, uint32_t events) {
   tend(connection);
 }
 
-void ChunkServer::work_loop() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    work_there_.wait(lock, [this] { return stop_ || !ready_.empty(); });
-    if (stop_) return;
-    const auto it = connections_.find(ready_.front());
-    ready_.pop_front();
-    if (it == connections_.end()) continue;
-    const ConnectionPtr connection = it->second.connection;
-    std::optional<ChunkConnection::Work> task = connection->take();
-    it->second.ready = connection->has_work();
-    if (it->second.ready) ready_.push_back(connection->id());  // behind all others
-    if (!task) continue;
-    lock.unlock();
-    work(connection, *std::move(task));
-    lock.lock();
-  }
+void ChunkServer::work_once(std::unique_lock<std::mutex>& lock) {
+  const auto it = connections_.find(ready_.front());
+  ready_.pop_front();
+  if (it == connections_.end()) return;
+  const ConnectionPtr connection = it->second.connection;
+  std::optional<ChunkConnection::Work> task = connection->take();
+  it->second.ready = connection->has_work();
+  if (it->second.ready) ready_.push_back(connection->id());  // behind all others
+  if (!task) return;
+  working_++;
+  turn_.notify_one();  // the next one works as well, or listens meanwhile
+  lock.unlock();
+  work(connection, *std::move(task));
+  lock.lock();
+  working_--;
 }
 
 void ChunkServer::work(const ConnectionPtr& connection, ChunkConnection::Work work) {
@@ -146,7 +156,7 @@ void ChunkServer::work(const ConnectionPtr& connection, ChunkConnection::Work wo
     greet(connection, *hello);
   } else {
     const image::Ask& ask = std::get<image::Ask>(work.what);
-    connection->answer(ask, reader_.read(*work.image, ask.block, work.may_lend));
+    connection->answer(ask, reader_.read(*work.image, {ask.block, ask.count}, work.may_lend));
   }
   flush(connection);
 }
@@ -182,7 +192,7 @@ void ChunkServer::flush(const ConnectionPtr& connection) {
   tend(connection);
 }
 
-// What the connection waits for now: a worker, or its reader.
+// What the connection waits for now: its turn, or its reader. A thread of ours looks for work itself next; others wake one.
 void ChunkServer::tend(const ConnectionPtr& connection) {
   const std::lock_guard lock(mutex_);
   const auto it = connections_.find(connection->id());
@@ -196,7 +206,6 @@ void ChunkServer::tend(const ConnectionPtr& connection) {
   if (entry.ready || !connection->has_work()) return;
   entry.ready = true;
   ready_.push_back(connection->id());
-  work_there_.notify_one();
 }
 
 void ChunkServer::end(const ConnectionPtr& connection, const Error& why) {
@@ -214,6 +223,7 @@ void ChunkServer::ask_back() {
     c->ask_back(kAskedBackAtOnce);
     flush(c);
   }
+  turn_.notify_one();  // who could be sent all that waited may have asked more
 }
 
 ChunkServer::Usage ChunkServer::usage() const {

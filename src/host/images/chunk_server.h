@@ -3,10 +3,12 @@
 //   attach(image)     a socket for a machine's monitor, bound to that image: it can reach nothing else
 //   listen(path)      a socket file, mode 0600, where a reader names the image of a user (NBD)
 //
-// One thread takes packets, a few do the work; a connection's turn ends after one ask, so a reader with many open asks does not
-// keep the others waiting. Not here: the rules of one connection (chunk_connection.h), reading (disk_reader.h).
-// Thread: every method from any. Threads of its own: `chunk-socket`, `chunk-work`; they end in the destructor, and all
-// connections with them. A resource.
+// Of its threads one listens for packets, all others may work, and who heard of work does it: the answer comes from the thread
+// that the ask has woken, while another one goes on listening. A connection's turn ends after one ask, so a reader with many
+// open asks does not keep the others waiting. Not here: the rules of one connection (chunk_connection.h), reading
+// (disk_reader.h).
+// Thread: every method from any. Threads of its own: `chunk-work`; they end in the destructor, and all connections with them. A
+// resource.
 #pragma once
 
 #include <condition_variable>
@@ -26,7 +28,7 @@ namespace ramet::host {
 class ChunkServer {
  public:
   struct Options {
-    size_t workers = 2;
+    size_t workers = 2;  // at once; one thread more listens
     size_t max_named = 256;  // connections by the socket file
     // Errors: kInvalid (name), kNotFound, kCorrupt, kIo.
     std::function<Result<std::shared_ptr<OpenImage>>(const std::string& name)> find;
@@ -54,8 +56,10 @@ class ChunkServer {
   using ConnectionPtr = std::shared_ptr<ChunkConnection>;
   ChunkServer(DiskReader& reader, Options options) : reader_(reader), options_(std::move(options)) {}
   Status begin();
-  void receive_loop();
-  void work_loop();
+  void serve();
+  bool may_work() const { return working_ < options_.workers && !ready_.empty(); }
+  void listen_once();
+  void work_once(std::unique_lock<std::mutex>& lock);
   void on_event(uint64_t id, uint32_t events);
   void accept_one();
   Status add(UniqueFd socket, std::shared_ptr<OpenImage> bound);
@@ -73,7 +77,7 @@ class ChunkServer {
   UniqueFd epoll_, stop_event_, listener_;
 
   mutable std::mutex mutex_;
-  std::condition_variable work_there_;
+  std::condition_variable turn_;  // somebody may work, or has to listen
   struct Entry {
     ConnectionPtr connection;
     bool ready = false;          // it is in ready_
@@ -82,9 +86,10 @@ class ChunkServer {
   std::unordered_map<uint64_t, Entry> connections_;  // guarded by mutex_
   std::deque<uint64_t> ready_;                       // guarded by mutex_: those with something to do
   uint64_t next_id_ = 0;                             // guarded by mutex_
+  size_t working_ = 0;                               // guarded by mutex_: threads that do
+  bool listening_ = false;                           // guarded by mutex_: one thread does
   bool stop_ = false;                                // guarded by mutex_
-  std::thread receiver_;
-  std::vector<std::thread> workers_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace ramet::host

@@ -1,6 +1,8 @@
 // The chunk socket: what readers get, what they may hold, and that bad ones harm nobody else.
 #include "host/images/chunk_server.h"
 
+#include <future>
+#include <latch>
 #include <random>
 
 #include "host/images/testing/chunk_reader.h"
@@ -18,6 +20,7 @@ class ChunkServerTest : public testing::ImageFixture {
   void start(FillPolicy fill = {.after_misses = 0}) {
     reader_ = std::make_unique<DiskReader>(*images_, DiskReader::Options{.fill = fill});
     server_ = ChunkServer::start(*reader_, {.find = [this](const std::string& name) {
+                before_find_();
                 return images_->use({ImageSpace::kUser, name});
               }}).value();
   }
@@ -59,6 +62,7 @@ class ChunkServerTest : public testing::ImageFixture {
     ASSERT_TRUE(reader.expect<image::Chunk>()) << chunk;
   }
 
+  std::function<void()> before_find_ = [] {};
   std::unique_ptr<DiskReader> reader_;
   std::unique_ptr<ChunkServer> server_;
 };
@@ -218,6 +222,30 @@ TEST_F(ChunkServerTest, ManyAsksOfOneReaderDoNotKeepAnotherWaiting) {
     EXPECT_TRUE(modest.expect<image::Data>());
   }
   for (uint64_t id = 1; id <= image::kMaxOpenAsks; id++) EXPECT_TRUE(greedy.expect<image::Data>());
+}
+
+TEST_F(ChunkServerTest, WhoBreaksTheProtocolIsHungUpOnAlsoWhileAllWorkersWait) {
+  const std::shared_ptr<OpenImage> image = imported("disk", raw_file(100, {7}));
+  std::latch both_wait(2);
+  std::promise<void> go_on;
+  before_find_ = [&, released = go_on.get_future().share()] {
+    both_wait.count_down();
+    released.wait();
+  };
+  start();
+  ASSERT_TRUE(server_->listen(socket_path()));
+  ChunkReader one = connected(), other = connected();
+  one.send(image::Hello{"disk", {}});
+  other.send(image::Hello{"disk", {}});
+  both_wait.wait();
+  ChunkReader bad = attached(image);
+  bad.send("x");
+  const Result<Received> got = receive_message(bad.socket(), 100, deadline_after(Milliseconds(10'000)));
+  EXPECT_TRUE(got && got->eof);
+  ChunkReader waits = attached(image);
+  waits.send(image::Hello{});
+  go_on.set_value();
+  for (ChunkReader* reader : {&one, &other, &waits}) EXPECT_TRUE(reader->expect<image::Welcome>());
 }
 
 TEST_F(ChunkServerTest, WhoBreaksTheProtocolIsHungUpOn) {

@@ -39,9 +39,13 @@ class DiskReaderTest : public testing::ImageFixture {
  protected:
   void start(FillPolicy fill) { reader_ = std::make_unique<DiskReader>(*images_, DiskReader::Options{.fill = fill}); }
   DiskAnswer read(OpenImage& image, uint64_t block, MayLend may_lend = MayLend::kChunks) {
-    Result<DiskAnswer> answer = reader_->read(image, block, may_lend);
+    Result<DiskAnswer> answer = reader_->read(image, {block, 1}, may_lend);
     EXPECT_TRUE(answer) << (answer ? "" : answer.error().to_string());
     return answer ? *std::move(answer) : DiskAnswer(ZeroBlocks{});
+  }
+  std::optional<ErrorKind> error_of(OpenImage& image, image::BlockRange wanted) {
+    const Result<DiskAnswer> answer = reader_->read(image, wanted, MayLend::kChunks);
+    return answer ? std::nullopt : std::optional(answer.error().kind());
   }
   static Bytes bytes_in(const DiskAnswer& answer, uint64_t block) {
     if (std::holds_alternative<ZeroBlocks>(answer)) return Bytes(kBlockBytes);
@@ -56,7 +60,7 @@ class DiskReaderTest : public testing::ImageFixture {
     const std::span<const std::byte> found = data.bytes.subspan((block - data.range.first) * kBlockBytes, kBlockBytes);
     return {found.begin(), found.end()};
   }
-  // Flips a byte in the middle of each pack.
+  // Flips a byte of the second block stored in each pack.
   void damage_packs() {
     for (const auto& file : std::filesystem::directory_iterator(directory_.path + "/store/packs")) {
       if (file.path().extension() != ".pack") continue;
@@ -104,6 +108,24 @@ TEST_F(DiskReaderTest, NeighboursComeFromOneFrameThatIsFetchedOnce) {
   EXPECT_LE(images_->counters().fetched_bytes, 32 * kBlockBytes + 4096);
 }
 
+TEST_F(DiskReaderTest, DataIsWhatWasAskedForAsFarAsItsFrameGoes) {
+  std::vector<uint64_t> written;
+  for (uint64_t block = 0; block < 50; block++) written.push_back(block);
+  const std::shared_ptr<OpenImage> image = imported("disk", raw_file(100, written));
+  start({.after_misses = 0});
+  const auto range = [&](uint64_t first, uint64_t count) {
+    const DiskAnswer answer = *reader_->read(*image, {first, count}, MayLend::kNothing);
+    const DataBlocks& data = std::get<DataBlocks>(answer);
+    for (uint64_t block = data.range.first; block < data.range.end(); block++)
+      EXPECT_EQ(bytes_in(answer, block), block_bytes(block)) << block;
+    return data.range;
+  };
+  EXPECT_EQ(range(5, 1), (image::BlockRange{5, 1}));
+  EXPECT_EQ(range(5, 10), (image::BlockRange{5, 10}));
+  EXPECT_EQ(range(30, 4096), (image::BlockRange{30, 2}));
+  EXPECT_EQ(range(32, 4096), (image::BlockRange{32, 18}));
+}
+
 TEST_F(DiskReaderTest, ZerosAreOneRangeAcrossChunks) {
   const std::shared_ptr<OpenImage> image = imported("disk", raw_file(10 * kChunkBlocks + 7, {5, 9 * kChunkBlocks}));
   start({.after_misses = 0});
@@ -137,16 +159,15 @@ TEST_F(DiskReaderTest, AChunkThatIsComeBackToIsFilledAndLent) {
 TEST_F(DiskReaderTest, ABlockPastTheEndIsAnErrorOfTheAsker) {
   const std::shared_ptr<OpenImage> image = imported("disk", raw_file(100, {1}));
   start({});
-  EXPECT_EQ(reader_->read(*image, 100, MayLend::kChunks).error().kind(), ErrorKind::kInvalid);
+  EXPECT_EQ(error_of(*image, {100, 1}), ErrorKind::kInvalid);
 }
 
 TEST_F(DiskReaderTest, DamageIsAnErrorAndNeverOtherBytes) {
   const std::shared_ptr<OpenImage> image = imported("disk", raw_file(100, {1, 2, 3}));
   damage_packs();
   start({.after_misses = 1});
-  const Result<DiskAnswer> answer = reader_->read(*image, 1, MayLend::kChunks);
-  ASSERT_FALSE(answer);
-  EXPECT_EQ(answer.error().kind(), ErrorKind::kIo);
+  EXPECT_EQ(error_of(*image, {2, 1}), ErrorKind::kIo);
+  EXPECT_EQ(error_of(*image, {1, 3}), ErrorKind::kIo);
   reader_->drain();
   EXPECT_EQ(images_->cache().usage().chunks, 0u);
 }
@@ -160,8 +181,36 @@ TEST_F(DiskReaderTest, DamageIsFetchedAnewOnce) {
   const std::shared_ptr<OpenImage> image = imported("disk", raw_file(100, {1, 2, 3}));
   damage_packs();
   start({.after_misses = 0});
-  EXPECT_EQ(bytes_in(read(*image, 1), 1), block_bytes(1));
+  EXPECT_EQ(bytes_in(read(*image, 2), 2), block_bytes(2));
   EXPECT_EQ(refetched, 1);
+}
+
+// Who asks for one block gets it from a frame of which another one is damaged: that one is found when it is asked for.
+TEST_F(DiskReaderTest, DamageNextToWhatWasAskedForIsFoundInTheKeptFrame) {
+  int refetched = 0;
+  mend_by([&] {
+    refetched++;
+    damage_packs();
+  });
+  const std::shared_ptr<OpenImage> image = imported("disk", raw_file(100, {1, 2, 3}));
+  damage_packs();
+  start({.after_misses = 0});
+  EXPECT_EQ(bytes_in(read(*image, 1), 1), block_bytes(1));
+  EXPECT_EQ(refetched, 0);
+  EXPECT_EQ(bytes_in(read(*image, 2), 2), block_bytes(2));
+  EXPECT_EQ(refetched, 1);
+  EXPECT_EQ(bytes_in(read(*image, 3), 3), block_bytes(3));
+  EXPECT_EQ(images_->counters().frames, 2u);
+}
+
+TEST_F(DiskReaderTest, DamageThatStaysIsAnErrorOfItsBlockAlone) {
+  const std::shared_ptr<OpenImage> image = imported("disk", raw_file(100, {1, 2, 3}));
+  damage_packs();
+  start({.after_misses = 0});
+  EXPECT_EQ(bytes_in(read(*image, 1), 1), block_bytes(1));
+  EXPECT_EQ(error_of(*image, {2, 1}), ErrorKind::kIo);
+  EXPECT_EQ(bytes_in(read(*image, 3), 3), block_bytes(3));
+  EXPECT_EQ(error_of(*image, {2, 1}), ErrorKind::kIo);
 }
 
 TEST_F(DiskReaderTest, WhatAnotherFetchDoesNotMendIsAnError) {
@@ -170,7 +219,7 @@ TEST_F(DiskReaderTest, WhatAnotherFetchDoesNotMendIsAnError) {
   const std::shared_ptr<OpenImage> image = imported("disk", raw_file(100, {1, 2, 3}));
   damage_packs();
   start({.after_misses = 0});
-  EXPECT_EQ(reader_->read(*image, 1, MayLend::kChunks).error().kind(), ErrorKind::kIo);
+  EXPECT_EQ(error_of(*image, {2, 1}), ErrorKind::kIo);
   EXPECT_EQ(refetched, 1);
 }
 

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "chunk/store.h"
+#include "host/images/frame_cache.h"
+#include "image/block.h"
 
 namespace ramet::host {
 
@@ -29,8 +31,11 @@ class Fetcher {
  public:
   Fetcher(chunk::Store& store, ReadCounters& counters) : store_(store), counters_(counters) {}
 
-  // Errors: kNotFound (a collection moved its blocks: ask the recipe again), kIo, kUnavailable.
-  Result<std::vector<std::byte>> frame(chunk::FrameId id);
+  // A frame of which these blocks are proven, all of it where that costs no more.   Requires: first < 32; what lies behind the
+  // frame's end does not count.   Errors: kNotFound (a collection moved its blocks: ask the recipe again), kIo, kUnavailable.
+  Result<FrameCache::FramePtr> frame(chunk::FrameId id, image::BlockRange wanted);
+  // Whether these blocks of a frame that was fetched are right.   Requires: as above.
+  bool prove(chunk::FrameId id, DecodedFrame& frame, image::BlockRange wanted) const;
   // The same, for nobody: counted as checked.
   Status check_frame(chunk::FrameId id);
   // The whole chunk, which has this digest.   Errors: kNotFound, kIo, kUnavailable.
@@ -39,7 +44,7 @@ class Fetcher {
   Result<uint64_t> stored_bytes(const Digest& digest) const;
 
  private:
-  Result<std::vector<std::byte>> read(const chunk::FramePlace& place);
+  Result<FrameCache::FramePtr> read(const chunk::FramePlace& place, chunk::FrameProof proof);
   void count(const chunk::FramePlace& place);
   std::unique_ptr<chunk::FrameDecoder> take_decoder();
   void give_back(std::unique_ptr<chunk::FrameDecoder> decoder);

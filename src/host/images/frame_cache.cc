@@ -2,18 +2,24 @@
 
 namespace ramet::host {
 
-Result<FrameCache::Bytes> FrameCache::get(chunk::FrameId id, const Fetch& fetch) {
+Result<FrameCache::FramePtr> FrameCache::get(chunk::FrameId id, const Fetch& fetch) {
   const std::shared_ptr<Slot> slot = slot_of(id);
   const std::lock_guard one_fetches(slot->fetching);
-  if (slot->bytes) return slot->bytes;
-  Result<std::vector<std::byte>> bytes = fetch();
-  if (!bytes) {
+  if (slot->frame) return slot->frame;
+  Result<FramePtr> frame = fetch();
+  if (!frame) {
     forget(id, slot);
-    return tl::unexpected<Error>(std::move(bytes).error());
+    return frame;
   }
-  slot->bytes = std::make_shared<const std::vector<std::byte>>(*std::move(bytes));
-  keep(id, slot, slot->bytes->size());
-  return slot->bytes;
+  slot->frame = *std::move(frame);
+  keep(id, slot, slot->frame->plain.size());
+  return slot->frame;
+}
+
+void FrameCache::drop(chunk::FrameId id, const FramePtr& frame) {
+  const std::shared_ptr<Slot> slot = slot_of(id);
+  const std::lock_guard nobody_fetches(slot->fetching);
+  if (!slot->frame || slot->frame == frame) forget(id, slot);
 }
 
 size_t FrameCache::bytes() const {
@@ -37,17 +43,16 @@ void FrameCache::keep(chunk::FrameId id, const std::shared_ptr<Slot>& slot, size
   const std::lock_guard lock(mutex_);
   const auto it = slots_.find(id);
   if (it == slots_.end() || it->second != slot) return;  // gone meanwhile: whoever waited has it
-  sizes_[id] = bytes;
+  slot->bytes = bytes;
   bytes_ += bytes;
   for (auto oldest = used_.begin(); bytes_ > max_bytes_ && oldest != used_.end();) {
-    const auto size = sizes_.find(*oldest);
-    if (size == sizes_.end()) {  // being fetched
+    const auto old = slots_.find(*oldest);
+    if (old->second->bytes == 0) {  // being fetched
       ++oldest;
       continue;
     }
-    bytes_ -= size->second;
-    sizes_.erase(size);
-    slots_.erase(*oldest);
+    bytes_ -= old->second->bytes;
+    slots_.erase(old);
     oldest = used_.erase(oldest);
   }
 }
@@ -56,6 +61,7 @@ void FrameCache::forget(chunk::FrameId id, const std::shared_ptr<Slot>& slot) {
   const std::lock_guard lock(mutex_);
   const auto it = slots_.find(id);
   if (it == slots_.end() || it->second != slot) return;
+  bytes_ -= slot->bytes;
   used_.erase(slot->used_at);
   slots_.erase(it);
 }

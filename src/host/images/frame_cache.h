@@ -3,6 +3,7 @@
 // Thread: every method from many threads; a frame is fetched once, whoever waits for it. A resource.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <list>
@@ -16,23 +17,31 @@
 
 namespace ramet::host {
 
+struct DecodedFrame {
+  std::vector<std::byte> plain;          // never changes
+  std::atomic<uint32_t> proven_bits{0};  // of blocks that are known to be what was stored; the others may be damaged
+};
+static_assert(chunk::kFrameBlocks <= 32);
+
 class FrameCache {
  public:
-  // Of a frame's plain blocks; shared with answers that are under way.
-  using Bytes = std::shared_ptr<const std::vector<std::byte>>;
-  using Fetch = std::function<Result<std::vector<std::byte>>()>;
+  using FramePtr = std::shared_ptr<DecodedFrame>;  // shared with answers that are under way
+  using Fetch = std::function<Result<FramePtr>()>;
 
   explicit FrameCache(size_t max_bytes) : max_bytes_(max_bytes) {}
 
   // Errors: those of `fetch`, of which nothing is remembered.
-  Result<Bytes> get(chunk::FrameId id, const Fetch& fetch);
+  Result<FramePtr> get(chunk::FrameId id, const Fetch& fetch);
+  // The next one to ask has it fetched, unless another one than this is here by now.
+  void drop(chunk::FrameId id, const FramePtr& frame);
   size_t bytes() const;
 
  private:
   struct Slot {
     std::mutex fetching;  // held while it is fetched
-    Bytes bytes;          // guarded by fetching; set once
+    FramePtr frame;       // guarded by fetching; set once
     std::list<chunk::FrameId>::iterator used_at;
+    size_t bytes = 0;  // guarded by the cache's mutex_; of one that is fetched
   };
   std::shared_ptr<Slot> slot_of(chunk::FrameId id);
   void keep(chunk::FrameId id, const std::shared_ptr<Slot>& slot, size_t bytes);
@@ -42,7 +51,6 @@ class FrameCache {
   mutable std::mutex mutex_;
   std::unordered_map<chunk::FrameId, std::shared_ptr<Slot>> slots_;  // guarded by mutex_; shared with whoever waits for it
   std::list<chunk::FrameId> used_;                                   // guarded by mutex_; least recently first
-  std::unordered_map<chunk::FrameId, size_t> sizes_;                 // guarded by mutex_; of those that are fetched
   size_t bytes_ = 0;                                                 // guarded by mutex_
 };
 

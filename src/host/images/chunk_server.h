@@ -28,7 +28,7 @@ namespace ramet::host {
 class ChunkServer {
  public:
   struct Options {
-    size_t workers = 2;  // at once; one thread more listens
+    size_t workers = 2;      // at once; one thread more listens
     size_t max_named = 256;  // connections by the socket file
     // Errors: kInvalid (name), kNotFound, kCorrupt, kIo.
     std::function<Result<std::shared_ptr<OpenImage>>(const std::string& name)> find;

@@ -74,6 +74,17 @@ TEST_F(DomainsTest, ATenantReadsWhatIsPublicAndStoresOnlyItsChanges) {
   EXPECT_TRUE(verify(*a_.store)->problems.empty());
 }
 
+// A frame's number means another frame in each store.
+TEST_F(DomainsTest, ATenantKnowsThePublicFramesOfAPublicChunkAsSuch) {
+  a_.put(blocks(5000, 100));  // frames of its own with the same numbers
+  const Recipe recipe = a_.store->recipe(in_public_).value();
+  ASSERT_FALSE(recipe.extents.empty());
+  for (const Extent& e : recipe.extents) {
+    ASSERT_TRUE(e.frame && is_common(*e.frame));
+    EXPECT_TRUE(public_.storage->packs.contains(a_.store->frame(*e.frame)->pack));
+  }
+}
+
 TEST_F(DomainsTest, WhatIsPublicNeverRefersToATenant) {
   const Bytes secret = blocks(5000, 100);
   a_.put(secret);
@@ -96,6 +107,7 @@ TEST_F(DomainsTest, WhatAnotherTenantHasIsNotFound) {
     EXPECT_EQ(error.kind(), ErrorKind::kNotFound);
     EXPECT_EQ(error.message(), "no chunk " + digest.to_hex());
     EXPECT_EQ(b_.store->read(digest, 0, out).error().kind(), ErrorKind::kNotFound);
+    EXPECT_EQ(b_.store->recipe(digest).error().kind(), ErrorKind::kNotFound);
   }
   EXPECT_EQ(a_.storage->reads, reads);
   EXPECT_EQ(b_.storage->reads, own_reads);

@@ -134,6 +134,18 @@ TEST_F(ImageDomainsTest, TheSamePrivateBytesAreStoredAgain) {
   const uint64_t stored = b_.stored_bytes();
   import(b_, user("mine"), raw(1, {3}), b_.store().use(user("forged")).value().get());
   EXPECT_GE(b_.stored_bytes() - stored, kBlocks * image::kBlockBytes);
+  EXPECT_EQ(a_.work(), of_a);
+}
+
+// Only templates are for all.
+TEST_F(ImageDomainsTest, AnImageOfThePublicsUserOrOfAnotherTenantHasNoNameHere) {
+  import(public_, user("disk"), raw(1));
+  import(a_, user("other"), raw(2));
+  for (const char* const name : {"disk", "other"}) {
+    EXPECT_EQ(b_.store().use(user(name)).error().kind(), ErrorKind::kNotFound) << name;
+    EXPECT_EQ(b_.images().find(name).error().kind(), ErrorKind::kNotFound) << name;
+    EXPECT_TRUE(b_.images().check_new(name)) << name;
+  }
 }
 
 TEST_F(ImageDomainsTest, TenantsReadATemplateThroughWhatIsPublic) {

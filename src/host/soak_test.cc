@@ -68,9 +68,8 @@ class CollectionSoakTest : public SoakTest {
   template <class Work>
   uint64_t collecting_during(const Work& work) {
     std::atomic<bool> stop{false};
-    std::atomic<uint64_t> collections{0};
     std::thread collector([&] {
-      for (; !stop; collections++) EXPECT_TRUE(host_->images().store().collect());
+      for (; !stop; collections_++) EXPECT_TRUE(host_->images().store().collect());
     });
     std::thread importer([&] {
       for (uint64_t i = 0; !stop; i++) import_and_remove(i);
@@ -79,24 +78,38 @@ class CollectionSoakTest : public SoakTest {
     stop = true;
     importer.join();
     collector.join();
-    return collections;
+    return collections_;
+  }
+  // One whole collection that begins after this does; sooner only where none comes for long.
+  void wait_for_a_collection() {
+    const uint64_t wanted = collections_ + 2;
+    for (int i = 0; i < 400 && collections_ < wanted; i++) std::this_thread::sleep_for(Milliseconds(5));
   }
   HostOptions store_options() {
     HostOptions options = testing::tiny_options(root_);
     options.fill_after_misses = 0;  // every read of a base is one of the store
     return options;
   }
-  // A version of an image comes, is read, and the one before goes.
+  // A version of an image comes, is read, and the one before goes, while somebody who has it open has yet to read it.
   void import_and_remove(uint64_t i) {
-    const std::string disk = keeper_disk(500 + i), name = "image-" + std::to_string(i);
+    const auto disk = [](uint64_t version) { return keeper_disk(500 + version); };
+    const auto name = [](uint64_t version) { return "image-" + std::to_string(version); };
+    const auto expect_bytes = [&](ImageDownload& download, uint64_t version) -> Status {
+      TRY_ASSIGN(const std::span<const std::byte> bytes, download.next());
+      EXPECT_TRUE(std::ranges::equal(bytes, as_bytes(disk(version)))) << name(version);
+      return {};
+    };
     const auto import = [&]() -> Status {
-      TRY_ASSIGN(const std::unique_ptr<ImageUpload> upload, host_->images().upload(name));
-      TRY(upload->write(as_bytes(disk)));
-      TRY(upload->finish({.format = "raw", .parent = i == 0 ? "" : "image-" + std::to_string(i - 1)}));
-      TRY_ASSIGN(const std::unique_ptr<ImageDownload> download, host_->images().download(name));
-      TRY_ASSIGN(const std::span<const std::byte> bytes, download->next());
-      EXPECT_TRUE(std::ranges::equal(bytes, as_bytes(disk))) << name;
-      return i == 0 ? Status() : host_->images().remove("image-" + std::to_string(i - 1));
+      TRY_ASSIGN(const std::unique_ptr<ImageUpload> upload, host_->images().upload(name(i)));
+      TRY(upload->write(as_bytes(disk(i))));
+      TRY(upload->finish({.format = "raw", .parent = i == 0 ? "" : name(i - 1)}));
+      TRY_ASSIGN(const std::unique_ptr<ImageDownload> download, host_->images().download(name(i)));
+      TRY(expect_bytes(*download, i));
+      if (i == 0) return {};
+      TRY_ASSIGN(const std::unique_ptr<ImageDownload> before, host_->images().download(name(i - 1)));
+      TRY(host_->images().remove(name(i - 1)));
+      wait_for_a_collection();
+      return expect_bytes(*before, i - 1);
     };
     const Status done = import();
     EXPECT_TRUE(done) << done.error().to_string();
@@ -116,6 +129,8 @@ class CollectionSoakTest : public SoakTest {
   void remove_all(const std::vector<std::string>& ids) {
     for (const std::string& id : ids) EXPECT_TRUE(host_->remove(id));
   }
+
+  std::atomic<uint64_t> collections_{0};
 };
 
 TEST_F(CollectionSoakTest, NothingThatGuestsReadIsCollected) {

@@ -14,6 +14,8 @@ class Utf8Names {
     ::uselocale(before_);
     ::freelocale(utf8_);
   }
+  // Whether this computer has such a locale.
+  bool in_effect() const { return utf8_ != nullptr; }
   Utf8Names(const Utf8Names&) = delete;
   Utf8Names& operator=(const Utf8Names&) = delete;
 

@@ -73,6 +73,8 @@ Result<std::unique_ptr<TarWriter>> TarWriter::open(Sink sink) {
   archive_write_set_bytes_per_block(out->archive_, 256 << 10);
   archive_write_set_bytes_in_last_block(out->archive_, 1);
   const Utf8Names names;
+  // Without a locale libarchive would crash converting names; they then stay as they are, and say so.
+  if (!names.in_effect()) archive_write_set_options(out->archive_, "hdrcharset=BINARY");
   if (archive_write_open(out->archive_, out.get(), nullptr, forward, nullptr) != ARCHIVE_OK) return out->failed();
   return out;
 }

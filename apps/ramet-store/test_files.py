@@ -175,3 +175,11 @@ def test_disks_without_files_are_refused(store, tmp_path):
         done = store.run("export", "-f", form, "a", tmp_path / "out", status=1)
         assert "does not begin with an ext4 file system" in done.stderr and "Export it as raw" in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.raw", "store"]
+
+
+@ONLY_ROOT
+def test_where_no_locale_is_installed_names_stay_as_they_are(store, tree, tmp_path):
+    store.run("import", "-f", "dir", tree, "a")
+    bare = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /usr/lib/locale && mount -t tmpfs none /usr/lib/x86_64-linux-gnu/gconv && "$@"', "sh"]
+    call(*bare, *store.command("-q", "export", "-f", "tar", "a", tmp_path / "out.tar"))
+    call("diff", "-r", "--no-dereference", tree, unpack(tmp_path / "out.tar", tmp_path / "out"))

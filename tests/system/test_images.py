@@ -2,6 +2,7 @@
 
 import contextlib
 import subprocess
+import tarfile
 
 WORDS = "written in a branch\n"
 
@@ -26,7 +27,7 @@ def debugfs(disk, command):
 
 
 def test_the_disk_of_a_branch_becomes_an_image_of_its_own(sandbox, tmp_path):
-    qcow2, raw = tmp_path / "branch.qcow2", tmp_path / "branch.raw"
+    qcow2, raw, tar = (tmp_path / f"branch.{form}" for form in ("qcow2", "raw", "tar"))
     [child], _ = sandbox.fork()
     with child:
         child.write("/home/user/branch.txt", WORDS.encode())
@@ -40,8 +41,11 @@ def test_the_disk_of_a_branch_becomes_an_image_of_its_own(sandbox, tmp_path):
             assert sandbox.client.call("GET", "/v1/images/parent/diff", **{"with": "branch"})["changed_bytes"] > 0
             assert sandbox.exec("test -e branch.txt")["exit_code"] == 1
             ramet("image", "export", "branch", qcow2)
+            ramet("image", "export", "branch", tar)
             assert 0 < made["image"]["unique_bytes"] < 32 << 20  # its template is not stored again
     subprocess.run(["qemu-img", "check", "-q", qcow2], check=True, timeout=120)
     subprocess.run(["qemu-img", "convert", "-f", "qcow2", "-O", "raw", qcow2, raw], check=True, timeout=300)
     print(subprocess.run(["/sbin/e2fsck", "-fn", raw], check=True, stdout=subprocess.PIPE, timeout=300).stdout.decode())
     assert WORDS in debugfs(raw, "cat /home/user/branch.txt")
+    with tarfile.open(tar) as files:
+        assert files.extractfile("./home/user/branch.txt").read() == WORDS.encode()

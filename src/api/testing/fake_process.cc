@@ -29,6 +29,12 @@ namespace {
   ::_exit(127);
 }
 
+// Before its setsid() the leader has no group of its own; then it is alone anyway.
+int signal_all(uint32_t leader, int signal) {
+  const auto pid = static_cast<pid_t>(leader);
+  return ::kill(-pid, signal) == 0 ? 0 : ::kill(pid, signal);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<FakeProcess>> FakeProcess::start(const host::ExecOptions& o) {
@@ -77,7 +83,7 @@ Result<std::shared_ptr<FakeProcess>> FakeProcess::start(const host::ExecOptions&
 FakeProcess::~FakeProcess() {
   {
     const std::lock_guard lock(mutex);
-    if (!exit) ::kill(-static_cast<pid_t>(pid), SIGKILL);
+    if (!exit) signal_all(pid, SIGKILL);
   }
   reader_.join();
   if (stdin_fd_ >= 0) ::close(stdin_fd_);
@@ -93,7 +99,7 @@ void FakeProcess::read_output(int out_fd, int err_fd) {
       wait = static_cast<int>(time_left(begin + Milliseconds(*options_.timeout_ms)).count());
     if (::poll(fds, 2, wait) == 0) {
       timed_out = true;
-      ::kill(-static_cast<pid_t>(pid), SIGKILL);
+      signal_all(pid, SIGKILL);
       continue;
     }
     for (int i = 0; i < 2; i++) {
@@ -150,7 +156,7 @@ Status FakeProcess::write_stdin(std::string_view data, bool eof) {
 }
 
 Status FakeProcess::send_signal(uint32_t signal) {
-  if (::kill(-static_cast<pid_t>(pid), static_cast<int>(signal)) != 0) return fail_errno("signal");
+  if (signal_all(pid, static_cast<int>(signal)) != 0) return fail_errno("signal");
   return {};
 }
 

@@ -10,6 +10,8 @@ namespace {
 constexpr int64_t kIndexVersion = 3;
 // One write for so many frames: 8 GiB of literals.
 constexpr FrameId kReservedAtOnce = 65536;
+// From there on they are those of a public store.
+constexpr FrameId kEndOfFrameIds = kCommonFrame - 1;
 
 // "sum": see row_sum.h.
 constexpr const char* kTables = R"(
@@ -39,7 +41,7 @@ Result<FramePlace> frame_of(const SqlStatement& row) {
   const int64_t start = row.int_at(1), stored = row.int_at(2), blocks = row.int_at(3), codec = row.int_at(4);
   FramePlace place;
   place.entry.id = static_cast<FrameId>(row.int_at(6));
-  const bool sane = start >= 0 && start < static_cast<int64_t>(kMaxPackBytes) && stored > 0 &&
+  const bool sane = !is_common(place.entry.id) && start >= 0 && start < static_cast<int64_t>(kMaxPackBytes) && stored > 0 &&
                     stored <= static_cast<int64_t>(kMaxFrameBytes) && blocks > 0 && blocks <= kFrameBlocks &&
                     (codec == 0 || codec == 1);
   if (!sane || !take(row.blob_at(0), place.pack) || !take(row.blob_at(5), place.entry.digest.bytes))
@@ -110,6 +112,13 @@ Result<int64_t> Index::meta(const char* key) const {
   return read.int_at(0);
 }
 
+Result<FrameId> Index::next_frame() const {
+  TRY_ASSIGN(const int64_t value, meta("next_frame"));
+  const FrameId next = static_cast<FrameId>(value);
+  if (next > kEndOfFrameIds) return corrupt("the number of the next frame cannot be " + std::to_string(value));
+  return next;
+}
+
 Status Index::set_next_frame(FrameId next) {
   const int64_t value = static_cast<int64_t>(next);
   TRY_ASSIGN(SqlStatement write, db_.prepare("UPDATE meta SET value = ?, sum = ? WHERE key = 'next_frame'"));
@@ -120,10 +129,11 @@ Result<FrameId> Index::reserve_frame_ids(uint32_t count) {
   const std::lock_guard lock(mutex_);
   if (reserved_end_ - next_frame_ < count) {
     TRY_ASSIGN(SqlTransaction transaction, SqlTransaction::begin(db_));
-    TRY_ASSIGN(const int64_t next, meta("next_frame"));
-    next_frame_ = static_cast<FrameId>(next);
+    TRY_ASSIGN(next_frame_, next_frame());
     reserved_end_ = next_frame_;  // until it is written down
-    const FrameId end = next_frame_ + std::max<FrameId>(kReservedAtOnce, count);
+    const FrameId wanted = std::max<FrameId>(kReservedAtOnce, count);
+    if (kEndOfFrameIds - next_frame_ < wanted) return fail(ErrorKind::kNoSpace, "index: the numbers of frames are used up");
+    const FrameId end = next_frame_ + wanted;
     TRY(set_next_frame(end));
     TRY(transaction.commit());
     reserved_end_ = end;
@@ -185,7 +195,7 @@ Status Index::apply(const Collection& collection) {
 Status Index::insert(const AddedPack& pack) {
   TRY_ASSIGN(SqlStatement last_pack, db_.prepare("SELECT coalesce(max(number), 0) FROM packs"));
   TRY_ASSIGN(const bool there, last_pack.step());
-  if (!there) return corrupt("no number for a pack");
+  if (!there || last_pack.int_at(0) == INT64_MAX) return corrupt("no number for a pack");
   const int64_t number = last_pack.int_at(0) + 1, bytes = static_cast<int64_t>(pack.bytes);
   TRY_ASSIGN(SqlStatement add_pack, db_.prepare("INSERT INTO packs VALUES (?, ?, ?, ?)"));
   TRY(add_pack.bind(number).bind(pack.id).bind(bytes).bind(sum_of_pack(number, pack.id, bytes)).run());
@@ -204,8 +214,8 @@ Status Index::insert(const AddedPack& pack) {
     last = std::max(last, e.id);
   }
   // Only a pack of another index, or one found by rebuilding, can be ahead.
-  TRY_ASSIGN(const int64_t next, meta("next_frame"));
-  if (last >= static_cast<FrameId>(next)) TRY(set_next_frame(last + 1));
+  TRY_ASSIGN(const FrameId next, next_frame());
+  if (last >= next) TRY(set_next_frame(std::min(last + 1, kEndOfFrameIds)));
 
   TRY_ASSIGN(SqlStatement add_chunk, db_.prepare("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?)"));
   for (const PackChunk& chunk : pack.tail.chunks) {
@@ -316,10 +326,22 @@ Status Index::check() const {
   TRY(visit_chunks([](const Chunk&) {}));
   TRY(visit_frames([](const FramePlace&) {}));
   const std::lock_guard lock(mutex_);
-  TRY(meta("next_frame"));
+  TRY(check_together());
   TRY_ASSIGN(SqlStatement query, db_.prepare("PRAGMA integrity_check(1)"));
   TRY_ASSIGN(const bool there, query.step());
   if (!there || query.text_at(0) != "ok") return corrupt(there ? query.text_at(0) : "cannot be checked");
+  return {};
+}
+
+// Rows that are right by themselves, and not together: others were lost.
+Status Index::check_together() const {
+  TRY_ASSIGN(SqlStatement query, db_.prepare("SELECT (SELECT coalesce(max(id), 0) FROM frames),"
+                                             " EXISTS(SELECT 1 FROM frames WHERE pack NOT IN (SELECT number FROM packs)),"
+                                             " EXISTS(SELECT 1 FROM chunks WHERE pack NOT IN (SELECT number FROM packs))"));
+  TRY_ASSIGN(const bool there, query.step());
+  TRY_ASSIGN(const FrameId next, next_frame());
+  if (!there || static_cast<FrameId>(query.int_at(0)) >= next) return corrupt("a frame has a number that is still to come");
+  if (query.int_at(1) || query.int_at(2)) return corrupt("a frame or a chunk lies in a pack that is not there");
   return {};
 }
 

@@ -44,6 +44,7 @@ class Index {
   Result<Snapshot> hold_still() const;
 
   // Numbers for frames, `count` in a row, that nobody gets again: also not when what used them was lost in a crash.
+  // Errors: kNoSpace (also: all numbers are used up), kCorrupt, kIo.
   Result<FrameId> reserve_frame_ids(uint32_t count);
   // A pack that is about to be written. Until it is added it is *unfinished*: open it finds again, and takes away.
   Status begin_pack(const PackId& id);
@@ -103,6 +104,8 @@ class Index {
   Status check_version() const;
   // With mutex_ held, or before anybody else knows of it:
   Result<int64_t> meta(const char* key) const;
+  Result<FrameId> next_frame() const;
+  Status check_together() const;
   Status set_next_frame(FrameId next);
   Status insert(const AddedPack& pack);
 

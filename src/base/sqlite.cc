@@ -1,5 +1,6 @@
 #include "base/sqlite.h"
 
+#include <cerrno>
 #include <unordered_map>
 #include <vector>
 
@@ -34,7 +35,15 @@ class SqlConnection {
 
 namespace {
 
-ErrorKind kind_of_sqlite(int code) {
+// SQLite has a code of its own for a full disk only where it writes; elsewhere the system's error says it.
+// Not where it syncs: nobody knows then whether what it wrote will be there.
+bool is_full(sqlite3* db) {
+  if (!db || sqlite3_extended_errcode(db) == SQLITE_IOERR_FSYNC) return false;
+  const int err = sqlite3_system_errno(db);
+  return err == ENOSPC || err == EDQUOT;
+}
+
+ErrorKind kind_of_sqlite(sqlite3* db, int code) {
   switch (code & 0xff) {
     case SQLITE_FULL: return ErrorKind::kNoSpace;
     case SQLITE_CORRUPT:
@@ -42,20 +51,21 @@ ErrorKind kind_of_sqlite(int code) {
     case SQLITE_CONSTRAINT:
     case SQLITE_BUSY:
     case SQLITE_LOCKED: return ErrorKind::kConflict;
+    case SQLITE_CANTOPEN: return is_full(db) ? ErrorKind::kNoSpace : ErrorKind::kPermission;
     case SQLITE_PERM:
     case SQLITE_READONLY:
-    case SQLITE_CANTOPEN:
     case SQLITE_AUTH: return ErrorKind::kPermission;
     case SQLITE_NOMEM: return ErrorKind::kNoMemory;
     case SQLITE_MISUSE:
     case SQLITE_RANGE:
     case SQLITE_ERROR: return ErrorKind::kInternal;
-    default: return ErrorKind::kIo;
+    default: return is_full(db) ? ErrorKind::kNoSpace : ErrorKind::kIo;
   }
 }
 
 tl::unexpected<Error> sql_fail(sqlite3* db, int code, std::string_view what) {
-  return fail(kind_of_sqlite(code), "database: " + std::string(what) + ": " + (db ? sqlite3_errmsg(db) : sqlite3_errstr(code)));
+  return fail(kind_of_sqlite(db, code),
+              "database: " + std::string(what) + ": " + (db ? sqlite3_errmsg(db) : sqlite3_errstr(code)));
 }
 
 }  // namespace

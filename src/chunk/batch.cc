@@ -185,7 +185,7 @@ Status Batch::State::write_pack() {
   const std::span<const std::byte> bytes = pack->finish();
   const Status done = store.packs_->write(id, bytes);
   if (!done) {
-    take_away(id);
+    store.take_away(id);
     return done;
   }
   written.push_back({id, bytes.size(), pack->tail()});

@@ -17,7 +17,7 @@ struct Batch::State {
   }
   ~State() {
     if (committed || in_doubt) return;
-    for (const Index::AddedPack& one : written) take_away(one.id);
+    for (const Index::AddedPack& one : written) store.take_away(one.id);
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -41,10 +41,6 @@ struct Batch::State {
   // announced, until the next open() sees what became of it.
   Status note_outcome(Status transaction);
   std::optional<Recipe> recipe_of(const Digest& digest) const;
-  void take_away(const PackId& id) const {
-    // Failing, it stays announced, and the next open() does it.
-    if (store.packs_->remove(id)) static_cast<void>(store.index_->forget_pack(id));
-  }
 
   Store& store;
   Store* const common;  // may be null

@@ -3,9 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/testing/small_disk.h"
 #include "chunk/digest.h"
 #include "chunk/testing/contents.h"
 #include "chunk/testing/temporary_directory.h"
@@ -247,27 +246,8 @@ TEST_F(ChunkCacheTest, ManyThreadsSeeOnlyRightBytes) {
   EXPECT_EQ(files().size(), cache_->usage().chunks);
 }
 
-// A file system of its own for `use`, in a process of its own.
-void on_a_small_disk(const std::string& path, const std::string& size, const std::function<void()>& use) {
-  std::filesystem::create_directories(path);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    if (::unshare(::getuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) < 0 ||
-        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0 ||
-        ::mount("small", path.c_str(), "tmpfs", 0, ("size=" + size).c_str()) < 0)
-      ::_exit(77);
-    use();
-    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "no mount namespaces on this machine";
-  EXPECT_EQ(status, 0);
-}
-
 TEST_F(ChunkCacheTest, OnAFullDiskItMakesRoomOrSaysSo) {
-  on_a_small_disk(path(), std::to_string(3 * kChunkBytes), [this] {
+  ramet::testing::on_a_small_disk(path(), 3 * kChunkBytes, [this](ramet::testing::SmallDisk&) {
     open();
     for (uint64_t n = 0; n < 10; n++) EXPECT_EQ(contents(fill(n)), chunk_number(n));
     const Lease ninth = fill(9), tenth = fill(10), eleventh = fill(11);

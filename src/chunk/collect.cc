@@ -7,6 +7,7 @@
 // lay in that pack's tail, gets a new record in the new pack. So no tail that remains is needed for a chunk that it describes
 // wrongly, and the index can still be rebuilt from the packs alone.
 //
+//   take away       what earlier ones and batches could not
 //   begin           from here on no pin of a batch is let go
 //   ask             what is alive; note which packs and chunks there are
 //   condemn chunks  the dead ones that nobody pinned: a put of the same bytes stores them anew
@@ -18,6 +19,9 @@
 // What fails before the swap leaves the store as it was: literals go back into the table. What a batch commits meanwhile is in
 // packs that were not noted, and refers only to frames that were not condemned. A chunk that is committed with a new record
 // while it is moved or dies: the index tells the records apart by their packs, and every record is good.
+//
+// Moving needs room before it gives any. Where there is none, only packs without anything alive are emptied: that may make
+// some.
 #include <bit>
 #include <map>
 #include <set>
@@ -38,7 +42,8 @@ constexpr uint64_t kTailBytesPerBlock = 20, kPackWaste = 2 * kPackAlignment;
 
 class Collection {
  public:
-  explicit Collection(Store& store) : store_(store) {}
+  enum class Empty { kHalfDeadToo, kDeadOnly };
+  Collection(Store& store, Empty what) : store_(store), what_(what) {}
 
   ~Collection() {
     for (auto& [frame, prints] : withdrawn_) store_.literals_.put_back(frame, std::move(prints));
@@ -70,7 +75,8 @@ class Collection {
                             .packs_removed = emptied_.size(),
                             .packs_written = writer.written.size(),
                             .bytes_before = before.pack_bytes,
-                            .bytes_after = after.pack_bytes};
+                            .bytes_after = after.pack_bytes,
+                            .only_whole_packs = what_ == Empty::kDeadOnly};
   }
 
  private:
@@ -122,7 +128,8 @@ class Collection {
     std::vector<PackId> half_dead;
     for (const auto& [id, w] : weights_) {
       if (w.live_bytes == 0) condemn(id);
-      if (w.live_bytes == 0 || static_cast<double>(w.bytes) <= kMostPerLiveByte * w.live_bytes) continue;
+      if (w.live_bytes == 0 || what_ == Empty::kDeadOnly || static_cast<double>(w.bytes) <= kMostPerLiveByte * w.live_bytes)
+        continue;
       half_dead.push_back(id);
       bytes += static_cast<double>(w.bytes);
       expected += w.live_bytes + static_cast<double>(w.live_blocks * kTailBytesPerBlock);
@@ -190,10 +197,11 @@ class Collection {
   void take_over(Batch::State& writer) {
     withdrawn_.clear();  // for good
     for (Index::AddedPack& pack : writer.written) store_.literals_.add(std::move(pack.tail));
-    for (const PackId& id : emptied_) writer.take_away(id);
+    for (const PackId& id : emptied_) store_.take_away(id);
   }
 
   Store& store_;
+  const Empty what_;
   Pins::Collecting pins_{store_.pins_};
   FrameDecoder decoder_;
   std::vector<Index::Chunk> dead_, kept_;
@@ -208,7 +216,11 @@ class Collection {
 
 Result<Store::Collected> Store::collect(const std::function<Result<LiveSet>()>& live) {
   const std::lock_guard alone(collecting_);
-  return Collection(*this).run(live);
+  take_away_left_over();
+  Result<Collected> all = Collection(*this, Collection::Empty::kHalfDeadToo).run(live);
+  if (all || all.error().kind() != ErrorKind::kNoSpace) return all;
+  Result<Collected> dead = Collection(*this, Collection::Empty::kDeadOnly).run(live);
+  return dead && dead->packs_removed != 0 ? dead : all;
 }
 
 }  // namespace ramet::chunk

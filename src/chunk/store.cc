@@ -24,10 +24,12 @@ Result<std::unique_ptr<const Store>> Store::open_to_read(std::unique_ptr<PackSto
 Status Store::load() {
   TRY_ASSIGN(const std::vector<PackId> unfinished, index_->unfinished_packs());
   for (const PackId& id : unfinished) {
-    const Status removed = packs_->remove(id);
-    if (!removed && removed.error().kind() != ErrorKind::kUnavailable) return removed;
-    // A remote that is away keeps no host down: the pack stays announced, and the next open() takes it away.
-    if (removed) TRY(index_->forget_pack(id));
+    Status gone = packs_->remove(id);
+    if (gone) gone = index_->forget_pack(id);
+    if (gone) continue;
+    // Neither a remote that is away nor a full disk keeps a host down.
+    if (gone.error().kind() != ErrorKind::kUnavailable && gone.error().kind() != ErrorKind::kNoSpace) return gone;
+    left_over_.push_back(id);
   }
   TRY_ASSIGN(const std::vector<Index::Pack> packs, index_->packs());
   if (packs.empty()) {
@@ -47,6 +49,21 @@ Status Store::load() {
     literals_.add(*std::move(tail));
   }
   return {};
+}
+
+void Store::take_away(const PackId& id) {
+  if (packs_->remove(id) && index_->forget_pack(id)) return;
+  const std::lock_guard lock(left_over_mutex_);
+  left_over_.push_back(id);
+}
+
+void Store::take_away_left_over() {
+  std::vector<PackId> packs;
+  {
+    const std::lock_guard lock(left_over_mutex_);
+    packs.swap(left_over_);
+  }
+  for (const PackId& id : packs) take_away(id);
 }
 
 Batch Store::begin() { return Batch(std::make_unique<Batch::State>(*this)); }

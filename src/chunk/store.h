@@ -7,9 +7,9 @@
 // and its recipes name literals there. What neither has is not found, whoever else has it: nothing else is asked.
 // Only commit() makes anything durable or visible to others. It ends the last pack, which is synced, and then adds all of them
 // to the index in one transaction. A pack is announced in the index before it is written: what a crash left, and nothing else,
-// the next open() takes away. Chunks of zeros have no name and are never stored. Not here: which chunks are needed (garbage
-// collection), what they mean. Thread: the store's methods from many threads; a batch is one thread's. Batches may run side by
-// side.
+// the next open() takes away; what could not be taken away on a full disk, say, the next collection does. Chunks of zeros have
+// no name and are never stored. Not here: which chunks are needed (garbage collection), what they mean. Thread: the store's
+// methods from many threads; a batch is one thread's. Batches may run side by side.
 #pragma once
 
 #include <functional>
@@ -97,12 +97,14 @@ class Store {
   Result<std::unordered_set<FrameId>> uses_of_common() const;
   struct Collected {
     uint64_t chunks_removed = 0, packs_removed = 0, packs_written = 0, bytes_before = 0, bytes_after = 0;
+    bool only_whole_packs = false;  // on a full disk: another collection, once there is room, gives more back
   };
   // Forgets all chunks but the live ones and those that batches rely on, and gives their space back: packs less than two thirds
   // alive are written anew, without what is dead. `live` is asked when the collection has begun: what it does not tell and no
   // batch stored or found from then on, or still held then, is dead. Afterwards the packs take at most 1.5 times what is alive
-  // in them, and what their last pages waste; more while batches pin frames. Readers and batches go on; another collection
-  // waits.   Errors: those of `live`; kCorrupt (what it has to move), kNoSpace, kIo; the store is as before then.
+  // in them, and what their last pages waste; more while batches pin frames, and on a full disk, where only packs without
+  // anything alive go. Readers and batches go on; another collection waits.   Errors: those of `live`; kCorrupt (what it has to
+  // move), kNoSpace, kIo; the store is as before then.
   Result<Collected> collect(const std::function<Result<LiveSet>()>& live);
   Result<Index::Totals> totals() const { return index_->totals(); }
   // For maintenance.
@@ -115,6 +117,9 @@ class Store {
   Store(std::unique_ptr<PackStorage> packs, std::unique_ptr<Index> index, Options options)
       : options_(options), packs_(std::move(packs)), index_(std::move(index)) {}
   Status load();
+  // A pack that is announced, and shall not be. What fails is tried again by take_away_left_over().
+  void take_away(const PackId& id);
+  void take_away_left_over();
   Status assemble(const Digest& digest, const std::function<Result<std::span<std::byte>>(const Recipe&)>& place,
                   uint32_t first_block, FrameProof proof) const;
 
@@ -127,6 +132,8 @@ class Store {
   // Shared: by a commit that is in the index and not yet in the literal table; alone: while a collection notes which packs
   // there are. Held across the index's transaction.
   std::shared_mutex publishing_;
+  std::mutex left_over_mutex_;
+  std::vector<PackId> left_over_;  // guarded by left_over_mutex_
 };
 
 }  // namespace ramet::chunk

@@ -61,7 +61,12 @@ void HostImpl::tend_images() {
   ImageStore& store = images_->store();
   if (const Status kept = template_store_->keep_needed_disks(wanted); !kept) log_warn("store: " + kept.error().to_string());
   if (!store.wants_collection()) return;
-  const Result<chunk::Store::Collected> collected = store.collect();
+  Result<chunk::Store::Collected> collected = store.collect();
+  if (!collected && collected.error().kind() == ErrorKind::kNoSpace) {
+    drop_ballast();
+    collected = store.collect();
+    restore_ballast();
+  }
   if (!collected)
     log_warn("store: " + collected.error().to_string());
   else if (collected->chunks_removed != 0)

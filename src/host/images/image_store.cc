@@ -176,6 +176,22 @@ Status ImageStore::check_new(const ImageId& id) {
   return {};
 }
 
+Result<std::shared_ptr<OpenImage>> ImageStore::store_image(
+    const ImageId& id, const std::string& what, const std::function<Result<image::ManifestRoot>(chunk::Batch&)>& fill) {
+  const auto stored = [&]() -> Result<std::shared_ptr<OpenImage>> {
+    chunk::Batch batch = store_->begin();
+    TRY_ASSIGN(const image::ManifestRoot root, fill(batch));
+    TRY(batch.commit());
+    options_.reached(what + ".stored");
+    TRY_ASSIGN(std::shared_ptr<OpenImage> image, add(id, batch, root));
+    options_.reached(what + ".named");
+    return image;
+  };
+  Result<std::shared_ptr<OpenImage>> image = stored();
+  if (!image) want_collection();  // of what it stored before it failed
+  return image;
+}
+
 Result<std::shared_ptr<OpenImage>> ImageStore::commit_disk(const ImageId& id, const OpenImage& base,
                                                            std::vector<image::OverlayFiles> overlays) {
   TRY(check_new(id));
@@ -183,14 +199,11 @@ Result<std::shared_ptr<OpenImage>> ImageStore::commit_disk(const ImageId& id, co
   TRY_ASSIGN(const std::unique_ptr<image::OverlayStack> disk,
              image::OverlayStack::open(std::make_unique<commit::StoredSource>(*store_, base.root()), base.blocks(),
                                        std::move(overlays), std::nullopt, image::HostHistory::kSameBoot));
-  image::Manifest manifest = commit::manifest_in(*store_, base.root());
-  chunk::Batch batch = store_->begin();
-  TRY(commit::commit_disk(*disk, manifest, batch));
-  TRY(batch.commit());
-  options_.reached("commit.stored");
-  TRY_ASSIGN(std::shared_ptr<OpenImage> image, add(id, batch, manifest.root()));
-  options_.reached("commit.named");
-  return image;
+  return store_image(id, "commit", [&](chunk::Batch& batch) -> Result<image::ManifestRoot> {
+    image::Manifest manifest = commit::manifest_in(*store_, base.root());
+    TRY(commit::commit_disk(*disk, manifest, batch));
+    return manifest.root();
+  });
 }
 
 Result<std::shared_ptr<OpenImage>> ImageStore::import_raw(const ImageId& id, int file, OpenImage* parent,
@@ -200,13 +213,8 @@ Result<std::shared_ptr<OpenImage>> ImageStore::import_raw(const ImageId& id, int
   TRY(options_.admit(bytes));
   std::optional<image::Manifest> from;
   if (parent) from = commit::manifest_in(*store_, parent->root());
-  chunk::Batch batch = store_->begin();
-  TRY_ASSIGN(const image::ManifestRoot root, commit::import_raw(file, batch, from ? &*from : nullptr, progress));
-  TRY(batch.commit());
-  options_.reached("image.stored");
-  TRY_ASSIGN(std::shared_ptr<OpenImage> image, add(id, batch, root));
-  options_.reached("image.named");
-  return image;
+  return store_image(id, "image",
+                     [&](chunk::Batch& batch) { return commit::import_raw(file, batch, from ? &*from : nullptr, progress); });
 }
 
 Status ImageStore::export_raw(OpenImage& image, int file, const commit::OnProgress& progress) const {
@@ -279,7 +287,7 @@ Result<chunk::Store::Collected> ImageStore::collect() {
     return live;
   };
   const Result<chunk::Store::Collected> collected = store_->collect(ask);
-  if (!collected) want_collection();
+  if (!collected || collected->only_whole_packs) want_collection();
   // What it referred to may be garbage there now.
   if (collected && options_.common && collected->chunks_removed > 0) options_.common->want_collection();
   return collected;

@@ -128,6 +128,9 @@ class ImageStore {
   const commit::Catalogue& catalogue(ImageSpace space) const { return space == ImageSpace::kUser ? images_ : templates_; }
   Status check_remote_is_free(const RemoteTierOptions& wanted);
   Result<std::vector<image::ManifestRoot>> roots();
+  // A new image of what `fill` puts into the batch; `what` names its steps.
+  Result<std::shared_ptr<OpenImage>> store_image(const ImageId& id, const std::string& what,
+                                                 const std::function<Result<image::ManifestRoot>(chunk::Batch&)>& fill);
   Status add_needed(chunk::Store::LiveSet& live);
   Status add_needed_by_tenants(chunk::Store::LiveSet& live);
   void want_collection();

@@ -1,0 +1,138 @@
+// Images on a disk that is really full: each step that writes fails in turn, says why, and leaves what was there before.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/testing/small_disk.h"
+#include "chunk/testing/contents.h"
+#include "chunk/testing/temporary_directory.h"
+#include "host/images/images.h"
+
+namespace ramet::host {
+namespace {
+
+using image::kBlockBytes;
+using ramet::testing::fail_at_every_write;
+using ramet::testing::on_a_small_disk;
+using ramet::testing::SmallDisk;
+using Bytes = std::vector<std::byte>;
+
+constexpr uint64_t kDiskBytes = 64u << 20;
+constexpr uint64_t kReserveBytes = 64u << 10;
+constexpr size_t kBlocks = 64, kFewBlocks = 24;
+
+Bytes image_number(uint64_t n, size_t blocks = kBlocks) { return chunk::testing::noise(blocks * kBlockBytes, n); }
+
+class FullDiskTest : public ::testing::Test {
+ protected:
+  // With an image "first" that was there before.
+  void on_disk(const std::function<void(SmallDisk&)>& use) {
+    on_a_small_disk(directory_.path + "/disk", kDiskBytes, [&](SmallDisk& disk) {
+      open(disk);
+      ASSERT_TRUE(upload("first", image_number(1)));
+      use(disk);
+      images_.reset();
+    });
+  }
+  void open(const SmallDisk& disk) {
+    images_.reset();
+    Images::Options options;
+    options.store.directory = disk.path() + "/store";
+    options.store.cache_bytes = 1u << 20;
+    options.socket = directory_.path + "/chunk.sock";
+    images_ = Images::open(std::move(options)).value();
+  }
+  Status upload(const std::string& name, const Bytes& bytes, const ImportOptions& options = {.format = "raw"}) {
+    TRY_ASSIGN(const std::unique_ptr<ImageUpload> upload, images_->upload(name));
+    TRY(upload->write(bytes));
+    TRY(upload->finish(options));
+    return {};
+  }
+  Result<Bytes> download(const std::string& name, const std::string& format = "raw") {
+    TRY_ASSIGN(const std::unique_ptr<ImageDownload> download, images_->download(name, {.format = format}));
+    Bytes out;
+    for (;;) {
+      TRY_ASSIGN(const std::span<const std::byte> piece, download->next());
+      if (piece.empty()) return out;
+      out.insert(out.end(), piece.begin(), piece.end());
+    }
+  }
+  std::vector<std::string> names() { return images_->store().names(ImageSpace::kUser).value(); }
+  const chunk::Index& index() { return images_->store().chunks().index(); }
+
+  chunk::testing::TemporaryDirectory directory_;
+  std::unique_ptr<Images> images_;
+};
+
+TEST_F(FullDiskTest, AnUploadIsThereOrLeavesNothing) {
+  on_disk([this](SmallDisk& disk) {
+    ASSERT_TRUE(images_->store().collect());
+    const std::set<std::string> files = disk.files();
+    const std::vector<Digest> chunks = index().chunks().value();
+    fail_at_every_write(
+        disk, [&] { return upload("second", image_number(2, kFewBlocks)); },
+        [&] {
+          EXPECT_EQ(names(), std::vector<std::string>{"first"});
+          EXPECT_EQ(download("first").value(), image_number(1));
+          const bool left = index().chunks().value() != chunks || !index().unfinished_packs()->empty();
+          EXPECT_TRUE(!left || images_->store().wants_collection());
+          ASSERT_TRUE(images_->store().collect());
+          EXPECT_EQ(index().chunks().value(), chunks);
+          EXPECT_TRUE(index().unfinished_packs()->empty());
+          EXPECT_EQ(disk.files().size(), files.size());
+        });
+    EXPECT_EQ(download("second").value(), image_number(2, kFewBlocks));
+  });
+}
+
+// With what a host keeps for that: the index has to note it first.
+TEST_F(FullDiskTest, RemovingAnImageGivesItsSpaceBack) {
+  on_disk([this](SmallDisk& disk) {
+    ASSERT_TRUE(upload("second", image_number(2)));
+    disk.fill();
+    EXPECT_TRUE(images_->remove("second"));
+    EXPECT_EQ(images_->store().collect().error().kind(), ErrorKind::kNoSpace);
+    EXPECT_TRUE(images_->store().wants_collection());
+    disk.free();
+    disk.fill(kReserveBytes);
+    const Result<chunk::Store::Collected> collected = images_->store().collect();
+    ASSERT_TRUE(collected) << collected.error().to_string();
+    EXPECT_EQ(collected->packs_removed, 1u);
+    EXPECT_GE(disk.free_bytes(), kBlocks * kBlockBytes);
+    EXPECT_EQ(download("first").value(), image_number(1));
+  });
+}
+
+// Of "first" half is still needed by "version": moving that needs room, and what is dead altogether makes it.
+TEST_F(FullDiskTest, ACollectionThatCannotMoveTakesAwayWhatIsDeadAltogether) {
+  on_disk([this](SmallDisk& disk) {
+    Bytes half = image_number(1);
+    std::ranges::fill(std::span(half).first(half.size() / 4 * 3), std::byte{0});
+    ASSERT_TRUE(upload("version", half, {.format = "raw", .parent = "first"}));
+    ASSERT_TRUE(upload("dead", image_number(2)));
+    disk.fill(kReserveBytes);
+    EXPECT_TRUE(images_->remove("first"));
+    EXPECT_EQ(images_->store().collect().error().kind(), ErrorKind::kNoSpace);
+    EXPECT_TRUE(images_->remove("dead"));
+    const chunk::Store::Collected some = images_->store().collect().value();
+    EXPECT_TRUE(some.only_whole_packs);
+    EXPECT_TRUE(images_->store().wants_collection());
+    const chunk::Store::Collected rest = images_->store().collect().value();
+    EXPECT_FALSE(rest.only_whole_packs);
+    EXPECT_LT(rest.bytes_after, rest.bytes_before);
+    EXPECT_FALSE(images_->store().wants_collection());
+    EXPECT_EQ(download("version").value(), half);
+  });
+}
+
+TEST_F(FullDiskTest, AStoreOpensAndIsRead) {
+  on_disk([this](SmallDisk& disk) {
+    disk.fill();
+    open(disk);
+    EXPECT_EQ(download("first").value(), image_number(1));
+  });
+}
+
+}  // namespace
+}  // namespace ramet::host

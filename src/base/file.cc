@@ -114,7 +114,7 @@ Status replace_file(const std::string& path, std::string_view content, mode_t mo
     if (written && ::fsync(fd.get()) < 0) written = fail_errno("sync " + temporary);
     if (!written) {
       ::unlink(temporary.c_str());
-      return written;
+      return tl::unexpected<Error>(std::move(written).error().with_context("write " + path));
     }
   }
   if (::rename(temporary.c_str(), path.c_str()) < 0) {

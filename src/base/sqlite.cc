@@ -1,8 +1,13 @@
 #include "base/sqlite.h"
 
+#include <fcntl.h>
+#include <sys/statvfs.h>
+
 #include <cerrno>
 #include <unordered_map>
 #include <vector>
+
+#include "base/file.h"
 
 namespace ramet {
 
@@ -64,9 +69,15 @@ ErrorKind kind_of_sqlite(sqlite3* db, int code) {
 }
 
 tl::unexpected<Error> sql_fail(sqlite3* db, int code, std::string_view what) {
-  return fail(kind_of_sqlite(db, code),
-              "database: " + std::string(what) + ": " + (db ? sqlite3_errmsg(db) : sqlite3_errstr(code)));
+  const ErrorKind kind = kind_of_sqlite(db, code);
+  const char* const why = kind == ErrorKind::kNoSpace ? sqlite3_errstr(SQLITE_FULL)
+                          : db                        ? sqlite3_errmsg(db)
+                                                      : sqlite3_errstr(code);
+  return fail(kind, "database: " + std::string(what) + ": " + why);
 }
+
+// SQLite empties the log into the database every 1,000 pages (4 MiB); half of that more, for when the database cannot grow.
+constexpr uint64_t kLogReserveBytes = 6u << 20;
 
 }  // namespace
 
@@ -182,6 +193,16 @@ Result<SqlStatement> SqlDatabase::prepare(std::string_view sql) {
   const int rc = sqlite3_prepare_v3(db, sql.data(), static_cast<int>(sql.size()), SQLITE_PREPARE_PERSISTENT, &s, nullptr);
   if (rc != SQLITE_OK) return sql_fail(db, rc, "prepare");
   return SqlStatement(s, {connection_, &idle});
+}
+
+// Past the end of the file: SQLite does not see it, and takes it back only with the file, at the last close. What fails leaves
+// things as they are. The database itself must not be opened here: closing it would end SQLite's locks.
+void SqlDatabase::set_space_aside() {
+  const Result<UniqueFd> log = open_file(std::string(sqlite3_db_filename(connection_->get(), "main")) + "-wal", O_RDWR | O_NOFOLLOW);
+  struct statvfs v;
+  if (!log || ::fstatvfs(log->get(), &v) < 0) return;
+  if (static_cast<uint64_t>(v.f_bavail) * v.f_frsize < 2 * kLogReserveBytes) return;
+  static_cast<void>(::fallocate(log->get(), FALLOC_FL_KEEP_SIZE, 0, kLogReserveBytes));
 }
 
 Status SqlDatabase::exec(const char* sql) {

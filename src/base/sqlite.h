@@ -89,6 +89,9 @@ class SqlDatabase {
   // Texts are the program's own, so that there are few of them: what is bound to one is no part of it.
   Result<SqlStatement> prepare(std::string_view sql);
   Status exec(const char* sql);
+  // Sets disk space aside for the log while the database is open, where there is some to spare: on a disk that became full
+  // something can still be written, above all that something is deleted.
+  void set_space_aside();
   int changes() const;
 
  private:

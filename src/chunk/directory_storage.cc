@@ -122,7 +122,7 @@ Status DirectoryStorage::write(const PackId& id, std::span<const std::byte> byte
     done = fail_errno(message("name", id));
   if (!done) {
     ::unlinkat(directory_.get(), unfinished.c_str(), 0);
-    return done;
+    return tl::unexpected<Error>(std::move(done).error().with_context(message("write", id)));
   }
   return sync();
 }

@@ -43,6 +43,9 @@ class Index {
   // Requires: opened to read; one at a time.   Errors: kIo.
   Result<Snapshot> hold_still() const;
 
+  // As SqlDatabase::set_space_aside().
+  void set_space_aside() { db_.set_space_aside(); }
+
   // Numbers for frames, `count` in a row, that nobody gets again: also not when what used them was lost in a crash.
   // Errors: kNoSpace (also: all numbers are used up), kCorrupt, kIo.
   Result<FrameId> reserve_frame_ids(uint32_t count);

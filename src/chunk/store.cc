@@ -11,6 +11,7 @@ Result<std::unique_ptr<Store>> Store::open(std::unique_ptr<PackStorage> packs, c
   if (options.common && options.common->options_.common)
     return fail(ErrorKind::kInvalid, "a public store that refers to another one");
   TRY_ASSIGN(std::unique_ptr<Index> index, Index::open(index_path));
+  if (options.set_space_aside) index->set_space_aside();
   std::unique_ptr<Store> store(new Store(std::move(packs), std::move(index), options));
   TRY(store->load());
   return store;

@@ -61,6 +61,7 @@ class Store {
   struct Options {
     uint32_t max_frames_per_chunk = kMaxChunkBlocks;  // foreign ones, see matcher.h
     unsigned compress_threads = 0;                    // of each batch that stores much; 0: the one that puts
+    bool set_space_aside = false;                     // so that a collection can begin on a full disk: a few MiB
     Store* common = nullptr;                          // the public store; refers to none itself, outlives this one
   };
   // `index_path` is a file that this store alone uses.   Errors: those of Index::open, and of reading the packs' tails.

@@ -115,7 +115,9 @@ Status TieredStorage::refetch(const PackId& id) {
   TRY_ASSIGN(const MappedRegion pack, read_whole(remote_, id));
   TRY(check_whole(id, pack.bytes()));
   TRY(local_.remove(id));
-  return local_.write(id, pack.bytes());
+  Status kept = local_.write(id, pack.bytes());
+  if (!kept && kept.error().kind() == ErrorKind::kNoSpace) return {};  // it is read there from now on
+  return kept;
 }
 
 }  // namespace ramet::chunk

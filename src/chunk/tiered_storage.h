@@ -3,7 +3,8 @@
 //   write     lands locally, and waits there until upload() brings it to the remote
 //   read      from the local pack; where there is none, just the bytes asked for from the remote
 //   remove    from both
-//   refetch   a local pack that is damaged, or missing, is replaced by the remote one, which is checked first
+//   refetch   a local pack that is damaged, or missing, is replaced by the remote one, which is checked first; without room for
+//             it here it is taken away, and read there
 //
 // Which packs wait is not written down: they are those that the remote does not list. So nothing is asked of the remote before
 // it is needed, and a host comes up without it. Not here: when to upload, which local packs to drop (who calls decides).
@@ -31,7 +32,7 @@ class TieredStorage final : public PackStorage {
   // Errors: kUnavailable: it is away locally, but still in the remote; a later call may succeed.
   Status remove(const PackId& id) override;
   Result<std::vector<PackId>> list() const override;
-  // Errors: kNotFound (not in the remote), kCorrupt (there neither), kNoSpace, kIo, kUnavailable.
+  // Errors: kNotFound (not in the remote), kCorrupt (there neither), kIo, kUnavailable.
   Status refetch(const PackId& id) override;
 
   // Afterwards every pack written before the call is durable in the remote.   Errors: those of both places; what was uploaded

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "base/testing/small_disk.h"
 #include "chunk/testing/temporary_directory.h"
 
 namespace ramet::commit {
@@ -52,6 +53,27 @@ TEST_F(CatalogueTest, OtherFilesAreNoImagesAndDamagedOnesAreErrors) {
   EXPECT_THAT(catalogue_.names().value(), ::testing::ElementsAre("a"));
   std::ofstream(directory_.path + "/images/a.manifest") << "half";
   EXPECT_EQ(catalogue_.get("a").error().kind(), ErrorKind::kCorrupt);
+}
+
+TEST_F(CatalogueTest, OnAFullDiskNamesStayAsTheyAreAndCanGo) {
+  ramet::testing::on_a_small_disk(directory_.path + "/small", 1u << 20, [this](ramet::testing::SmallDisk& disk) {
+    Catalogue full = Catalogue::open(disk.path() + "/images").value();
+    const Unfinished import{.next_chunk = 0, .root = root_};
+    ASSERT_TRUE(full.add("a", root_));
+    ASSERT_TRUE(full.note_unfinished("half", import));
+    const std::set<std::string> files = disk.files();
+    disk.fill();
+    const Error refused = full.add("b", root_).error();
+    EXPECT_EQ(refused.kind(), ErrorKind::kNoSpace);
+    EXPECT_THAT(refused.message(), ::testing::HasSubstr("b.manifest"));
+    EXPECT_EQ(full.note_unfinished("half", import).error().kind(), ErrorKind::kNoSpace);
+    EXPECT_EQ(disk.files(), files);
+    EXPECT_EQ(full.get("a").value(), root_);
+    EXPECT_TRUE(full.unfinished("half"));
+    EXPECT_TRUE(full.forget_unfinished("half"));
+    EXPECT_TRUE(full.remove("a"));
+    EXPECT_TRUE(full.add("b", root_)) << "there is room again";
+  });
 }
 
 }  // namespace

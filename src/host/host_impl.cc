@@ -13,6 +13,7 @@
 namespace ramet::host {
 namespace {
 constexpr size_t kTombstones = 1000;
+constexpr uint64_t kRoomToOpen = 4u << 20;
 }
 
 Result<std::unique_ptr<Host>> Host::open(HostOptions options) {
@@ -36,6 +37,8 @@ Status HostImpl::start() {
   TRY_ASSIGN(lock_, open_file(paths_.lock(), O_RDWR | O_CREAT, 0600));
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) < 0)
     return fail(ErrorKind::kConflict, "another daemon uses the state directory " + paths_.state_dir);
+  // Databases need room before they can be read, and a full disk has none but this.
+  if (free_disk_bytes(paths_.state_dir) < kRoomToOpen) drop_ballast();
   // A monitor whose parent monitor died becomes our child, and we reap it.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) return fail_errno("become subreaper");
   TRY_ASSIGN(watcher_, Watcher::start());

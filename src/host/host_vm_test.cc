@@ -2,7 +2,6 @@
 // leaks.
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -253,36 +252,6 @@ TEST_F(HostVmTest, WithoutMemoryACreateIsRefused) {
   const Result<SandboxInfo> s = host_->create(o);
   ASSERT_FALSE(s);
   EXPECT_EQ(s.error().kind(), ErrorKind::kNoMemory);
-}
-
-TEST_F(HostVmTest, AFullDiskRefusesNewOnesAndLetsOldOnesGo) {
-  host_.reset();
-  const std::string state = root_ + "/state";
-  if (::mount("tmpfs", state.c_str(), "tmpfs", 0, "size=32m") < 0)
-    GTEST_SKIP() << "cannot mount a small file system: " << strerror(errno);
-  options_ = tiny_options(root_);
-  options_->disk_reserve_mib = 1;
-  ASSERT_NO_FATAL_FAILURE(open());
-  ASSERT_TRUE(testing::upload_tiny(*host_, "tiny", "counter"));
-  const SandboxInfo a = create();
-  for (int i = 0; i < 100 && !std::filesystem::exists(state + "/ballast"); i++) std::this_thread::sleep_for(Milliseconds(20));
-  {
-    const Result<UniqueFd> filler = open_file(state + "/filler", O_RDWR | O_CREAT, 0600);
-    const std::string block(4096, 'f');
-    while (write_all(filler->get(), as_bytes(block))) {
-    }
-  }
-  CreateOptions o;
-  o.template_name = "tiny";
-  const Result<SandboxInfo> refused = host_->create(o);
-  EXPECT_EQ(refused.error().kind(), ErrorKind::kNoSpace);
-  ForkOptions f;
-  f.strictness = ForkStrictness::kLoose;
-  EXPECT_EQ(host_->fork(a.id, f).error().kind(), ErrorKind::kNoSpace);
-  EXPECT_TRUE(host_->remove(a.id));
-  EXPECT_TRUE(host_->list().empty());
-  host_.reset();
-  EXPECT_EQ(::umount2(state.c_str(), MNT_DETACH), 0);
 }
 
 // The guest counts in RAM and in a flushed block at every round and compares the two; what it reads comes through its overlays.

@@ -119,6 +119,7 @@ Result<std::unique_ptr<Registry>> Registry::open(const std::string& path) {
   std::unique_ptr<Registry> r(new Registry(std::move(db)));
   TRY_ASSIGN(SqlStatement s, r->db_.prepare("SELECT count(*) FROM sqlite_master WHERE name='meta'"));
   TRY(s.step());
+  r->db_.set_space_aside();
   if (s.int_at(0) == 0) {
     TRY(r->create_schema());
     return r;

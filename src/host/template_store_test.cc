@@ -3,20 +3,30 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <thread>
 
 #include "base/file.h"
+#include "base/testing/small_disk.h"
+#include "chunk/testing/contents.h"
 
 namespace ramet::host {
 namespace {
+
+using ramet::testing::fail_at_every_write;
+using ramet::testing::on_a_small_disk;
+using ramet::testing::SmallDisk;
 
 class TemplateStoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
     char path[] = "/tmp/ramet-templates-XXXXXX";
-    paths_.state_dir = ::mkdtemp(path);
+    open(::mkdtemp(path));
+  }
+  void open(const std::string& directory) {
+    paths_.state_dir = directory;
     ASSERT_TRUE(make_directories(paths_.templates()));
     ImageStoreOptions images;
     images.directory = paths_.store();
@@ -58,6 +68,20 @@ class TemplateStoreTest : public ::testing::Test {
     std::string out(file_size(file.get()).value(), '\0');
     EXPECT_TRUE(pread_exact(file.get(), std::as_writable_bytes(std::span(out)), 0));
     return out;
+  }
+  static std::string noise_disk() {
+    std::string out(65536, '\0');
+    std::ranges::copy(chunk::testing::noise(out.size(), 3), std::as_writable_bytes(std::span(out)).begin());
+    return out;
+  }
+  template <class T>
+  static Status status_of(const Result<T>& result) {
+    if (!result) return tl::unexpected<Error>(result.error());
+    return {};
+  }
+  static size_t names_with(const SmallDisk& disk, const std::string& part) {
+    const std::set<std::string> files = disk.files();
+    return static_cast<size_t>(std::ranges::count_if(files, [&](const std::string& f) { return f.find(part) != f.npos; }));
   }
   std::string raw_disk() const { return paths_.template_dir("t") + "/disk.img"; }
 
@@ -208,6 +232,50 @@ TEST_F(TemplateStoreTest, ItsDiskIsInTheCacheForTheBoot) {
   put_all();
   ASSERT_TRUE(store_->commit("t", json()));
   EXPECT_EQ(images_->cache().usage().chunks, 1u);
+}
+
+// Whichever write of the commit fails: the template of before is there, and the next attempt finds what it needs.
+TEST_F(TemplateStoreTest, OnAFullDiskThePresentTemplateStays) {
+  on_a_small_disk(paths_.state_dir + "/disk", 64u << 20, [this](SmallDisk& disk) {
+    open(disk.path());
+    put_all();
+    const Template first = store_->commit("t", json()).value();
+    const std::string first_disk = std::exchange(disk_, noise_disk());
+    put_all();
+    fail_at_every_write(
+        disk, [&]() -> Status { return status_of(store_->commit("t", json())); },
+        [&] {
+          EXPECT_EQ(store_->get("t")->digest, first.digest);
+          EXPECT_TRUE(store_->open_files(first));
+          EXPECT_EQ(disk_of(first), first_disk);
+          EXPECT_EQ(names_with(disk, ".tmp."), 0u);
+          EXPECT_TRUE(store_->keep_needed_disks({}));  // as the daemon does all the time
+          EXPECT_EQ(images_->names(ImageSpace::kTemplate)->size(), 1u);
+          put_all();
+        });
+    EXPECT_EQ(disk_of(store_->get("t").value()), disk_);
+  });
+}
+
+TEST_F(TemplateStoreTest, AnUploadThatTheDiskCannotTakeLeavesNothing) {
+  on_a_small_disk(paths_.state_dir + "/disk", 64u << 20, [this](SmallDisk& disk) {
+    open(disk.path());
+    const std::string bytes = noise_disk();
+    for (const uint64_t room : {0u, 4096u, 32768u}) {
+      const size_t before = disk.files().size();
+      {
+        const std::unique_ptr<TemplateFileWriter> writer = store_->upload_file("t", "disk.img").value();
+        EXPECT_TRUE(writer->write(as_bytes(bytes)));
+        disk.fill(room);
+        EXPECT_EQ(writer->write(as_bytes(bytes)).error().kind(), ErrorKind::kNoSpace);
+      }
+      EXPECT_EQ(store_->upload_file("t", "disk.img").value()->write(as_bytes(bytes)).error().kind(), ErrorKind::kNoSpace);
+      EXPECT_EQ(disk.files().size(), before);
+      disk.free();
+    }
+    put_all();
+    EXPECT_TRUE(store_->commit("t", json()));
+  });
 }
 
 TEST_F(TemplateStoreTest, RefusesNamesThatArePaths) {

@@ -1,6 +1,6 @@
-// base/testing/small_disk.h - a file system of a few MiB that a test really fills. It is mounted for `use` alone, in a process
-// and a mount namespace of its own, so that nothing of it is left whatever happens there. Not in the product.
-// Thread: one test; threads that write to it while it is being filled may leave it less than full.
+// base/testing/small_disk.h - a file system of a few MiB that a test really fills. It is mounted in a mount namespace of its
+// own, so that nothing of it is left whatever happens there. Not in the product. Thread: one test; threads that write to it
+// while it is being filled may leave it less than full.
 #pragma once
 
 #include <fcntl.h>
@@ -15,6 +15,7 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -24,8 +25,16 @@ namespace ramet::testing {
 
 class SmallDisk {
  public:
-  // Requires: a file system of its own is mounted at `path`.
-  explicit SmallDisk(std::string path) : path_(std::move(path)) {}
+  // This process gets a mount namespace of its own.   Null: not on this machine, errno says why.
+  static std::unique_ptr<SmallDisk> mount(const std::string& path, uint64_t bytes) {
+    std::filesystem::create_directories(path);
+    if (::unshare(::getuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) < 0 ||
+        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0 ||
+        ::mount("small", path.c_str(), "tmpfs", 0, ("size=" + std::to_string(bytes)).c_str()) < 0)
+      return nullptr;
+    return std::unique_ptr<SmallDisk>(new SmallDisk(path));
+  }
+  ~SmallDisk() { EXPECT_EQ(::umount2(path_.c_str(), MNT_DETACH), 0); }
   SmallDisk(const SmallDisk&) = delete;
   SmallDisk& operator=(const SmallDisk&) = delete;
 
@@ -56,6 +65,7 @@ class SmallDisk {
   }
 
  private:
+  explicit SmallDisk(std::string path) : path_(std::move(path)) {}
   std::string ballast() const { return path_ + "/somebody-elses"; }
   const std::string path_;
 };
@@ -63,17 +73,13 @@ class SmallDisk {
 // Skips the test where no file system can be mounted.
 inline void on_a_small_disk(const std::string& path, uint64_t bytes, const std::function<void(SmallDisk&)>& use) {
   constexpr int kNoNamespaces = 77;
-  std::filesystem::create_directories(path);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    if (::unshare(::getuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) < 0 ||
-        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0 ||
-        ::mount("small", path.c_str(), "tmpfs", 0, ("size=" + std::to_string(bytes)).c_str()) < 0)
-      ::_exit(kNoNamespaces);
-    SmallDisk disk(path);
+    const std::unique_ptr<SmallDisk> disk = SmallDisk::mount(path, bytes);
+    if (!disk) ::_exit(kNoNamespaces);
     try {
-      use(disk);
+      use(*disk);
     } catch (const std::exception& e) {  // of value() where there is an error
       ADD_FAILURE() << e.what();
     }

@@ -49,8 +49,8 @@ Result<std::unique_ptr<ImageStore>> ImageStore::open(ImageStoreOptions options) 
   if (options.common && options.remote) TRY(options.common->check_remote_is_free(*options.remote));
   TRY_ASSIGN(Packs packs, open_packs(options));
   chunk::Store* const common = options.common ? options.common->store_.get() : nullptr;
-  TRY_ASSIGN(std::unique_ptr<chunk::Store> store,
-             chunk::Store::open(std::move(packs.storage), directory + "/index.db", {.common = common}));
+  TRY_ASSIGN(std::unique_ptr<chunk::Store> store, chunk::Store::open(std::move(packs.storage), directory + "/index.db",
+                                                                     {.set_space_aside = true, .common = common}));
   TRY_ASSIGN(
       std::unique_ptr<chunk::ChunkCache> cache,
       chunk::ChunkCache::open(directory + "/cache", {.max_bytes = options.cache_bytes, .trust = chunk::Trust::kSameBoot}));

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "base/testing/small_disk.h"
 #include "chunk/directory_storage.h"
 #include "chunk/s3/testing/server.h"
 #include "chunk/store.h"
@@ -27,11 +28,12 @@ struct RemoteTierTest : ::testing::Test {
             .local_bytes = local_bytes,
             .interval = kNever};
   }
-  void open(const RemoteTierOptions& options) {
+  void open(const RemoteTierOptions& options) { open(options, directory.path); }
+  void open(const RemoteTierOptions& options, const std::string& place) {
     std::unique_ptr<chunk::TieredStorage> opened =
-        RemoteTier::behind(chunk::DirectoryStorage::open(directory.path + "/packs").value(), options).value();
+        RemoteTier::behind(chunk::DirectoryStorage::open(place + "/packs").value(), options).value();
     packs = opened.get();
-    store = chunk::Store::open(std::move(opened), directory.path + "/index.db", {}).value();
+    store = chunk::Store::open(std::move(opened), place + "/index.db", {}).value();
     tier.emplace(*packs, options);
   }
   Digest put(uint32_t seed) const {
@@ -94,6 +96,35 @@ TEST_F(RemoteTierTest, AScrubReadsNothingOfWhatIsThereOnly) {
   ASSERT_FALSE(images->is_here(pack));
   EXPECT_EQ(Scrubber(*images).next_pack(), 0u);
   EXPECT_EQ(images->pack_reads().remote_bytes, 0u);
+}
+
+TEST_F(RemoteTierTest, OnAFullDiskWhatTheBucketHasIsReadThere) {
+  const RemoteTierOptions with = options("full", UINT64_MAX);
+  ramet::testing::on_a_small_disk(directory.path + "/small", 64u << 20, [&](ramet::testing::SmallDisk& disk) {
+    open(with, disk.path());
+    const Digest name = put(1);
+    ASSERT_TRUE(tier->bring_up_to_date());
+    const std::string damaged = disk.path() + "/packs/" + chunk::pack_name(packs->local()->front());
+    const Digest waiting = put(2);
+    std::filesystem::resize_file(damaged, 0);
+    disk.fill();
+    EXPECT_EQ(store->get(name).value(), content(1)) << "there is no room for it here";
+    EXPECT_EQ(store->get(name).value(), content(1));
+    EXPECT_EQ(store->get(waiting).value(), content(2));
+    EXPECT_EQ(packs->local()->size(), 1u);
+    chunk::Batch batch = store->begin();
+    ASSERT_TRUE(batch.put(content(3)));
+    EXPECT_EQ(batch.commit().error().kind(), ErrorKind::kNoSpace);
+    EXPECT_TRUE(tier->bring_up_to_date()) << "what waits here needs no room to go there";
+    EXPECT_TRUE(packs->waiting()->empty());
+    for (const std::string& file : disk.files()) EXPECT_FALSE(file.ends_with(".unfinished")) << file;
+    disk.free();
+    EXPECT_EQ(store->get(put(3)).value(), content(3));
+    EXPECT_TRUE(packs->refetch(store->index().packs()->front().id));
+    EXPECT_EQ(packs->local()->size(), 3u);
+    tier.reset();
+    store.reset();
+  });
 }
 
 // Two at one place would find each other's packs.

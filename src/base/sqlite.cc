@@ -198,7 +198,8 @@ Result<SqlStatement> SqlDatabase::prepare(std::string_view sql) {
 // Past the end of the file: SQLite does not see it, and takes it back only with the file, at the last close. What fails leaves
 // things as they are. The database itself must not be opened here: closing it would end SQLite's locks.
 void SqlDatabase::set_space_aside() {
-  const Result<UniqueFd> log = open_file(std::string(sqlite3_db_filename(connection_->get(), "main")) + "-wal", O_RDWR | O_NOFOLLOW);
+  const Result<UniqueFd> log =
+      open_file(std::string(sqlite3_db_filename(connection_->get(), "main")) + "-wal", O_RDWR | O_NOFOLLOW);
   struct statvfs v;
   if (!log || ::fstatvfs(log->get(), &v) < 0) return;
   if (static_cast<uint64_t>(v.f_bavail) * v.f_frsize < 2 * kLogReserveBytes) return;

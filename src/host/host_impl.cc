@@ -14,7 +14,7 @@ namespace ramet::host {
 namespace {
 constexpr size_t kTombstones = 1000;
 constexpr uint64_t kRoomToOpen = 4u << 20;
-}
+}  // namespace
 
 Result<std::unique_ptr<Host>> Host::open(HostOptions options) {
   auto host = std::make_unique<HostImpl>(std::move(options));

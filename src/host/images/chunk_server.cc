@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 
 #include "base/file.h"
@@ -17,7 +16,7 @@ namespace ramet::host {
 namespace {
 
 // What epoll says of descriptors that are no connection.
-constexpr uint64_t kStopId = ~uint64_t{0}, kListenerId = kStopId - 1;
+constexpr uint64_t kStopId = ~uint64_t{0}, kListenerId = kStopId - 1, kMoreWorkId = kStopId - 2;
 // Chunks that one reader is asked for when the cache is full of what readers hold.
 constexpr size_t kAskedBackAtOnce = 16;
 
@@ -44,6 +43,9 @@ Status ChunkServer::begin() {
   stop_event_.reset(::eventfd(0, EFD_CLOEXEC));
   if (!stop_event_) return fail_errno("create eventfd");
   TRY(watch(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), kStopId, EPOLLIN));
+  more_work_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
+  if (!more_work_) return fail_errno("create eventfd");
+  TRY(watch(epoll_.get(), EPOLL_CTL_ADD, more_work_.get(), kMoreWorkId, EPOLLIN));
   for (size_t i = 0; i < options_.workers + 1; i++) {
     threads_.emplace_back([this] { serve(); });
     ::pthread_setname_np(threads_.back().native_handle(), "chunk-work");
@@ -53,11 +55,6 @@ Status ChunkServer::begin() {
 
 ChunkServer::~ChunkServer() {
   reader_.when_cache_is_leased(this, {});
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-    turn_.notify_all();
-  }
   if (stop_event_) ::eventfd_write(stop_event_.get(), 1);
   for (std::thread& t : threads_) t.join();
   for (const ConnectionPtr& c : all()) c->end();
@@ -71,49 +68,39 @@ Result<UniqueFd> ChunkServer::attach(std::shared_ptr<OpenImage> image) {
 
 Status ChunkServer::listen(const std::string& path) {
   TRY_ASSIGN(listener_, listen_unix(path, SOCK_SEQPACKET, 64));
-  return watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), kListenerId, EPOLLIN);
+  return watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), kListenerId, EPOLLIN | EPOLLONESHOT);
 }
 
 Status ChunkServer::add(UniqueFd socket, std::shared_ptr<OpenImage> bound) {
   const std::lock_guard lock(mutex_);
   const auto connection = std::make_shared<ChunkConnection>(next_id_++, std::move(socket), std::move(bound));
-  TRY(watch(epoll_.get(), EPOLL_CTL_ADD, connection->socket(), connection->id(), EPOLLIN));
+  TRY(watch(epoll_.get(), EPOLL_CTL_ADD, connection->socket(), connection->id(), EPOLLIN | EPOLLONESHOT));
   connections_.emplace(connection->id(), Entry{connection});
   return {};
 }
 
 void ChunkServer::serve() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    turn_.wait(lock, [this] { return stop_ || may_work() || !listening_; });
-    if (stop_) return;
-    if (may_work()) {
-      work_once(lock);
-      continue;
-    }
-    listening_ = true;
-    lock.unlock();
-    listen_once();
-    lock.lock();
-    listening_ = false;
-  }
+  while (hear()) work_off();
 }
 
-void ChunkServer::listen_once() {
-  std::array<epoll_event, 64> events;
-  const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
-  for (int i = 0; i < n; i++) {
-    const epoll_event& e = events[static_cast<size_t>(i)];
-    if (e.data.u64 == kStopId) return;
-    if (e.data.u64 == kListenerId)
-      accept_one();
-    else
-      on_event(e.data.u64, e.events);
-  }
+// One event, for one thread. False: stop.
+bool ChunkServer::hear() {
+  epoll_event e;
+  if (::epoll_wait(epoll_.get(), &e, 1, -1) < 1) return true;
+  if (e.data.u64 == kStopId) return false;
+  eventfd_t count;
+  if (e.data.u64 == kMoreWorkId)
+    static_cast<void>(::eventfd_read(more_work_.get(), &count));
+  else if (e.data.u64 == kListenerId)
+    accept_one();
+  else
+    on_event(e.data.u64, e.events);
+  return true;
 }
 
 void ChunkServer::accept_one() {
   Result<UniqueFd> socket = accept_unix(listener_.get(), MonotonicClock::now());
+  (void)watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), kListenerId, EPOLLIN | EPOLLONESHOT).has_value();
   if (!socket) return;
   size_t named = 0;
   for (const ConnectionPtr& c : all()) named += c->bound() == nullptr;
@@ -125,7 +112,7 @@ void ChunkServer::accept_one() {
 }
 
 void ChunkServer::on_event(uint64_t id, uint32_t events) {
-  const ConnectionPtr connection = find(id);
+  const ConnectionPtr connection = take_event(id);
   if (!connection) return;
   if (events & EPOLLOUT) flush(connection);
   if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) return;
@@ -134,22 +121,28 @@ void ChunkServer::on_event(uint64_t id, uint32_t events) {
   tend(connection);
 }
 
-void ChunkServer::work_once(std::unique_lock<std::mutex>& lock) {
-  const auto it = connections_.find(ready_.front());
-  ready_.pop_front();
-  if (it == connections_.end()) return;
-  const ConnectionPtr connection = it->second.connection;
-  std::optional<ChunkConnection::Work> task = connection->take();
-  it->second.ready = connection->has_work();
-  if (it->second.ready) ready_.push_back(connection->id());  // behind all others
-  if (!task) return;
-  working_++;
-  turn_.notify_one();  // the next one works as well, or listens meanwhile
-  lock.unlock();
-  work(connection, *std::move(task));
-  lock.lock();
-  working_--;
+void ChunkServer::work_off() {
+  std::unique_lock lock(mutex_);
+  while (may_work()) {
+    const auto it = connections_.find(ready_.front());
+    ready_.pop_front();
+    if (it == connections_.end()) continue;
+    const ConnectionPtr connection = it->second.connection;
+    std::optional<ChunkConnection::Work> task = connection->take();
+    it->second.ready = connection->has_work();
+    if (it->second.ready) ready_.push_back(connection->id());  // behind all others
+    if (!task) continue;
+    working_++;
+    if (may_work()) call_one_more();
+    lock.unlock();
+    work(connection, *std::move(task));
+    lock.lock();
+    working_--;
+  }
 }
+
+// Of the threads that listen, to work.
+void ChunkServer::call_one_more() { ::eventfd_write(more_work_.get(), 1); }
 
 void ChunkServer::work(const ConnectionPtr& connection, ChunkConnection::Work work) {
   if (const image::Hello* hello = std::get_if<image::Hello>(&work.what)) {
@@ -192,16 +185,17 @@ void ChunkServer::flush(const ConnectionPtr& connection) {
   tend(connection);
 }
 
-// What the connection waits for now: its turn, or its reader. A thread of ours looks for work itself next; others wake one.
+// What the connection waits for now: its turn, or its reader. A thread of ours looks for work itself next; others call one.
 void ChunkServer::tend(const ConnectionPtr& connection) {
   const std::lock_guard lock(mutex_);
   const auto it = connections_.find(connection->id());
   if (it == connections_.end()) return;
   Entry& entry = it->second;
-  if (const bool unsent = connection->has_unsent(); unsent != entry.waits_to_send) {
+  if (const bool unsent = connection->has_unsent(); !entry.watched || unsent != entry.waits_to_send) {
     entry.waits_to_send = unsent;
+    entry.watched = true;
     const uint32_t events = unsent ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    (void)watch(epoll_.get(), EPOLL_CTL_MOD, connection->socket(), connection->id(), events).has_value();
+    (void)watch(epoll_.get(), EPOLL_CTL_MOD, connection->socket(), connection->id(), events | EPOLLONESHOT).has_value();
   }
   if (entry.ready || !connection->has_work()) return;
   entry.ready = true;
@@ -223,7 +217,7 @@ void ChunkServer::ask_back() {
     c->ask_back(kAskedBackAtOnce);
     flush(c);
   }
-  turn_.notify_one();  // who could be sent all that waited may have asked more
+  call_one_more();  // who could be sent all that waited may have asked more
 }
 
 ChunkServer::Usage ChunkServer::usage() const {
@@ -235,10 +229,13 @@ ChunkServer::Usage ChunkServer::usage() const {
   return usage;
 }
 
-ChunkServer::ConnectionPtr ChunkServer::find(uint64_t id) const {
+// Null: it has ended.
+ChunkServer::ConnectionPtr ChunkServer::take_event(uint64_t id) {
   const std::lock_guard lock(mutex_);
   const auto it = connections_.find(id);
-  return it == connections_.end() ? nullptr : it->second.connection;
+  if (it == connections_.end()) return nullptr;
+  it->second.watched = false;
+  return it->second.connection;
 }
 
 std::vector<ChunkServer::ConnectionPtr> ChunkServer::all() const {

@@ -3,15 +3,14 @@
 //   attach(image)     a socket for a machine's monitor, bound to that image: it can reach nothing else
 //   listen(path)      a socket file, mode 0600, where a reader names the image of a user (NBD)
 //
-// Of its threads one listens for packets, all others may work, and who heard of work does it: the answer comes from the thread
-// that the ask has woken, while another one goes on listening. A connection's turn ends after one ask, so a reader with many
+// All its threads listen, and who heard of work does it, so the answer comes from the thread that the ask has woken. There is
+// one thread more than may work at once: somebody always listens. A connection's turn ends after one ask, so a reader with many
 // open asks does not keep the others waiting. Not here: the rules of one connection (chunk_connection.h), reading
 // (disk_reader.h).
 // Thread: every method from any. Threads of its own: `chunk-work`; they end in the destructor, and all connections with them. A
 // resource.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -57,9 +56,10 @@ class ChunkServer {
   ChunkServer(DiskReader& reader, Options options) : reader_(reader), options_(std::move(options)) {}
   Status begin();
   void serve();
+  bool hear();
   bool may_work() const { return working_ < options_.workers && !ready_.empty(); }
-  void listen_once();
-  void work_once(std::unique_lock<std::mutex>& lock);
+  void work_off();
+  void call_one_more();
   void on_event(uint64_t id, uint32_t events);
   void accept_one();
   Status add(UniqueFd socket, std::shared_ptr<OpenImage> bound);
@@ -69,26 +69,25 @@ class ChunkServer {
   void flush(const ConnectionPtr& connection);
   void tend(const ConnectionPtr& connection);
   void end(const ConnectionPtr& connection, const Error& why);
-  ConnectionPtr find(uint64_t id) const;
+  ConnectionPtr take_event(uint64_t id);
   std::vector<ConnectionPtr> all() const;
 
   DiskReader& reader_;
   const Options options_;
   UniqueFd epoll_, stop_event_, listener_;
+  UniqueFd more_work_;  // counts calls for one more thread
 
   mutable std::mutex mutex_;
-  std::condition_variable turn_;  // somebody may work, or has to listen
   struct Entry {
     ConnectionPtr connection;
     bool ready = false;          // it is in ready_
+    bool watched = true;         // epoll tells the next event: one, until it is taken up
     bool waits_to_send = false;  // epoll tells when the reader took something
   };
   std::unordered_map<uint64_t, Entry> connections_;  // guarded by mutex_
   std::deque<uint64_t> ready_;                       // guarded by mutex_: those with something to do
   uint64_t next_id_ = 0;                             // guarded by mutex_
   size_t working_ = 0;                               // guarded by mutex_: threads that do
-  bool listening_ = false;                           // guarded by mutex_: one thread does
-  bool stop_ = false;                                // guarded by mutex_
   std::vector<std::thread> threads_;
 };
 

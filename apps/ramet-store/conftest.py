@@ -1,5 +1,6 @@
-"""What the tests of ramet-store share: a store in a directory, and disks made of noise."""
+"""What the tests of ramet-store share: a store in a directory, disks made of noise, the beginning of a tree of files."""
 import json
+import os
 import pathlib
 import random
 import subprocess
@@ -7,6 +8,13 @@ import subprocess
 import pytest
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "bin" / "ramet-store"
+ENVIRONMENT = {**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
+
+
+def call(*words, **more):
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=120, env=ENVIRONMENT, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 class Store:
@@ -41,3 +49,15 @@ def make_image(path, seed, mib=40):
         out.write(noise.randbytes(100_000))
         out.truncate(mib << 20)
     return path
+
+
+def make_files(root):
+    """A small file and a large one with a second name, links of which one is long."""
+    (root / "etc").mkdir(parents=True)
+    (root / "etc" / "hostname").write_text("sandbox\n")
+    (root / "bin").mkdir()
+    (root / "bin" / "tool").write_bytes(random.Random(1).randbytes(3_000_000))
+    (root / "bin" / "tool").chmod(0o4755)
+    os.link(root / "bin" / "tool", root / "bin" / "same")
+    (root / "sh").symlink_to("bin/tool")
+    (root / "far").symlink_to("/" + "x" * 200)

@@ -2,39 +2,24 @@
 import hashlib
 import os
 import pathlib
-import random
 import stat
 import struct
 import subprocess
 
 import pytest
-from conftest import make_image
+from conftest import call, make_files, make_image
 
-ENVIRONMENT = {**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
 ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="makes device nodes and files of others, which needs root")
 TIME_NS = 1_700_000_001_123_456_789
 NOBODY = 65534
-
-
-def call(*words):
-    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture
 def tree(tmp_path):
     """One of everything that an import takes."""
     root = tmp_path / "root"
-    (root / "etc").mkdir(parents=True)
-    (root / "etc" / "hostname").write_text("sandbox\n")
+    make_files(root)
     os.setxattr(root / "etc" / "hostname", "user.origin", b"te\0st")
-    (root / "bin").mkdir()
-    (root / "bin" / "tool").write_bytes(random.Random(1).randbytes(3_000_000))
-    (root / "bin" / "tool").chmod(0o4755)
-    os.link(root / "bin" / "tool", root / "bin" / "same")
-    (root / "sh").symlink_to("bin/tool")
-    (root / "far").symlink_to("/" + "x" * 200)
     with open(root / "sparse", "wb") as out:
         out.write(b"begin")
         out.seek(5 << 20)

@@ -4,36 +4,21 @@ import hashlib
 import json
 import os
 import pathlib
-import random
 import stat
 import subprocess
 import tarfile
 
 import pytest
-from conftest import make_image
+from conftest import call, make_files, make_image
 
 CORPUS = pathlib.Path(__file__).resolve().parents[2] / "fuzz" / "corpus" / "archive_fuzz"
-ENVIRONMENT = {**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
-
-
-def call(*words, **more):
-    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=120, env=ENVIRONMENT, **more)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture
 def tree(tmp_path):
     """A root file system with one of everything that is taken."""
     root = tmp_path / "root"
-    (root / "etc").mkdir(parents=True)
-    (root / "etc" / "hostname").write_text("sandbox\n")
-    (root / "bin").mkdir()
-    (root / "bin" / "tool").write_bytes(random.Random(1).randbytes(3_000_000))
-    (root / "bin" / "tool").chmod(0o4755)
-    os.link(root / "bin" / "tool", root / "bin" / "same")
-    (root / "sh").symlink_to("bin/tool")
-    (root / "far").symlink_to("/" + "x" * 200)
+    make_files(root)
     with open(root / "sparse", "wb") as out:
         out.seek(5 << 20)
         out.write(b"end")

@@ -27,13 +27,13 @@ Result<Reservation> reserve(uint64_t bytes, uint64_t alignment) {
 }
 
 Status check_size(uint64_t ram_bytes) {
-  if (ram_bytes == 0 || ram_bytes % kRamBlockBytes != 0 || ram_bytes > (1ull << 40))
+  if (ram_bytes == 0 || ram_bytes % image::kRamBlockBytes != 0 || ram_bytes > (1ull << 40))
     return fail(ErrorKind::kInvalid,
                 "guest memory of " + std::to_string(ram_bytes) + " bytes is not a positive multiple of 2 MiB");
   return {};
 }
 
-uint64_t reservation_alignment(uint64_t ram_bytes) { return ram_bytes >= (1ull << 30) ? 1ull << 30 : kRamBlockBytes; }
+uint64_t reservation_alignment(uint64_t ram_bytes) { return ram_bytes >= (1ull << 30) ? 1ull << 30 : image::kRamBlockBytes; }
 
 }  // namespace
 
@@ -44,12 +44,12 @@ Result<std::unique_ptr<GuestRam>> GuestRam::boot(uint64_t ram_bytes) {
       ::mmap(room.base, ram_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   if (p == MAP_FAILED) return fail_errno("map guest memory");
   if (::madvise(p, ram_bytes, MADV_NOHUGEPAGE) < 0 && errno != EINVAL) return fail_errno("advise guest memory");
-  ZeroMap zeros(ram_bytes);
+  image::ZeroMap zeros(ram_bytes);
   for (uint64_t b = 0; b < zeros.blocks(); b++) zeros.set_zero(b, true);
   return std::unique_ptr<GuestRam>(new GuestRam(std::move(room.region), room.base, std::move(zeros), UniqueFd(), UniqueFd()));
 }
 
-Result<std::unique_ptr<GuestRam>> GuestRam::map_image(const ZeroMap& zeros, UniqueFd even, UniqueFd odd) {
+Result<std::unique_ptr<GuestRam>> GuestRam::map_image(const image::ZeroMap& zeros, UniqueFd even, UniqueFd odd) {
   TRY(check_size(zeros.ram_bytes()));
   for (const UniqueFd* file : {&even, &odd}) {
     TRY_ASSIGN(const uint64_t size, file_size(file->get()));
@@ -59,11 +59,11 @@ Result<std::unique_ptr<GuestRam>> GuestRam::map_image(const ZeroMap& zeros, Uniq
   }
   TRY_ASSIGN(Reservation room, reserve(zeros.ram_bytes(), reservation_alignment(zeros.ram_bytes())));
   std::unique_ptr<GuestRam> ram(new GuestRam(std::move(room.region), room.base, zeros, std::move(even), std::move(odd)));
-  for (const RamPiece& piece : zeros.pieces()) TRY(ram->map_piece(piece, ram->base() + piece.offset));
+  for (const image::RamPiece& piece : zeros.pieces()) TRY(ram->map_piece(piece, ram->base() + piece.offset));
   return ram;
 }
 
-Status GuestRam::map_piece(const RamPiece& piece, std::byte* at) const {
+Status GuestRam::map_piece(const image::RamPiece& piece, std::byte* at) const {
   const int flags = MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED;
   const int file = piece.file == 0 ? even_.get() : odd_.get();
   void* const p = piece.anonymous
@@ -82,8 +82,8 @@ bool GuestRam::drop(GuestAddr address, uint64_t length) const {
   if (!p) return false;
   while (length > 0) {
     const uint64_t offset = static_cast<uint64_t>(p - base());
-    const uint64_t part = std::min(length, kRamBlockBytes - offset % kRamBlockBytes);
-    if (zeros_.zero(offset / kRamBlockBytes)) ::madvise(p, part, MADV_DONTNEED);  // failing only costs memory
+    const uint64_t part = std::min(length, image::kRamBlockBytes - offset % image::kRamBlockBytes);
+    if (zeros_.zero(offset / image::kRamBlockBytes)) ::madvise(p, part, MADV_DONTNEED);  // failing only costs memory
     p += part;
     length -= part;
   }
@@ -92,9 +92,9 @@ bool GuestRam::drop(GuestAddr address, uint64_t length) const {
 
 Result<GuestRam::Captured> GuestRam::capture(int even, int odd) const {
   TRY_ASSIGN(const PageMap pages, PageMap::open());
-  Captured out{ZeroMap(size_bytes()), 0};
+  Captured out{image::ZeroMap(size_bytes()), 0};
   for (uint64_t b = 0; b < out.zeros.blocks(); b++) {
-    const std::span<std::byte> block(base() + b * kRamBlockBytes, kRamBlockBytes);
+    const std::span<std::byte> block(base() + b * image::kRamBlockBytes, image::kRamBlockBytes);
     bool zero = true;
     if (zeros_.zero(b))  // only what was ever touched, so that looking does not allocate
       TRY(pages.for_each_anonymous(block, [&](std::span<std::byte> run) { zero = zero && all_zero(run); }));
@@ -103,7 +103,7 @@ Result<GuestRam::Captured> GuestRam::capture(int even, int odd) const {
     out.zeros.set_zero(b, zero);
   }
   out.zeros.limit_mappings();
-  for (const RamPiece& piece : out.zeros.pieces()) {
+  for (const image::RamPiece& piece : out.zeros.pieces()) {
     if (piece.anonymous) continue;
     // Whole pieces, zeros included: a hole in the file would cost every later user twice.
     TRY(pwrite_all(piece.file == 0 ? even : odd, bytes_of(piece), piece.offset));
@@ -114,14 +114,14 @@ Result<GuestRam::Captured> GuestRam::capture(int even, int odd) const {
 
 Status GuestRam::rebase() {
   TRY_ASSIGN(const PageMap pages, PageMap::open());
-  for (const RamPiece& piece : zeros_.pieces()) TRY(rebase_piece(piece, pages));
+  for (const image::RamPiece& piece : zeros_.pieces()) TRY(rebase_piece(piece, pages));
   return {};
 }
 
-Status GuestRam::rebase_piece(const RamPiece& piece, const PageMap& pages) const {
+Status GuestRam::rebase_piece(const image::RamPiece& piece, const PageMap& pages) const {
   TRY_ASSIGN(const bool clean, pages.none_anonymous(bytes_of(piece)));
   if (clean) return {};
-  TRY_ASSIGN(Reservation room, reserve(piece.length, kRamBlockBytes));
+  TRY_ASSIGN(Reservation room, reserve(piece.length, image::kRamBlockBytes));
   TRY(map_piece(piece, room.base));
   TRY(pages.for_each_anonymous(bytes_of(piece), [&](std::span<std::byte> run) {
     if (piece.anonymous && all_zero(run)) return;

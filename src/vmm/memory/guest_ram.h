@@ -14,8 +14,8 @@
 #include "base/mapped_region.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "image/memory_layout.h"
 #include "vmm/memory/guest_memory.h"
-#include "vmm/memory/zero_map.h"
 
 namespace ramet::vmm {
 
@@ -26,7 +26,7 @@ class GuestRam {
   // Errors: kInvalid (not a multiple of 2 MiB, or zero), kNoMemory.
   static Result<std::unique_ptr<GuestRam>> boot(uint64_t ram_bytes);
   // Errors: kCorrupt (a file is shorter than RAM), kNoMemory.
-  static Result<std::unique_ptr<GuestRam>> map_image(const ZeroMap& zeros, UniqueFd even, UniqueFd odd);
+  static Result<std::unique_ptr<GuestRam>> map_image(const image::ZeroMap& zeros, UniqueFd even, UniqueFd odd);
 
   const GuestMemory& memory() const { return memory_; }
   std::byte* base() const { return memory_.host_base(); }
@@ -39,7 +39,7 @@ class GuestRam {
   bool drop(GuestAddr address, uint64_t length) const;
 
   struct Captured {
-    ZeroMap zeros;
+    image::ZeroMap zeros;
     uint64_t stored_bytes;
   };
   // Writes RAM into two empty files of RAM's size and says what was left out.   Requires: vCPUs parked.   Errors: kNoSpace,
@@ -56,20 +56,20 @@ class GuestRam {
   Result<bool> is_untouched() const;
 
  private:
-  GuestRam(MappedRegion region, std::byte* base, ZeroMap zeros, UniqueFd even, UniqueFd odd)
+  GuestRam(MappedRegion region, std::byte* base, image::ZeroMap zeros, UniqueFd even, UniqueFd odd)
       : region_(std::move(region)),
         memory_(base, zeros.ram_bytes()),
         zeros_(std::move(zeros)),
         even_(std::move(even)),
         odd_(std::move(odd)) {}
-  Status map_piece(const RamPiece& piece, std::byte* at) const;
-  Status rebase_piece(const RamPiece& piece, const PageMap& pages) const;
-  std::span<std::byte> bytes_of(const RamPiece& piece) const { return {base() + piece.offset, piece.length}; }
+  Status map_piece(const image::RamPiece& piece, std::byte* at) const;
+  Status rebase_piece(const image::RamPiece& piece, const PageMap& pages) const;
+  std::span<std::byte> bytes_of(const image::RamPiece& piece) const { return {base() + piece.offset, piece.length}; }
 
   MappedRegion region_;  // the reserved range; memory_ lies in it, aligned
   GuestMemory memory_;
-  ZeroMap zeros_;        // blocks that are anonymous; all of them for booted RAM
-  UniqueFd even_, odd_;  // read-only image files; absent for booted RAM
+  image::ZeroMap zeros_;  // blocks that are anonymous; all of them for booted RAM
+  UniqueFd even_, odd_;   // read-only image files; absent for booted RAM
 };
 
 }  // namespace ramet::vmm

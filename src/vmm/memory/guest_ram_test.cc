@@ -29,7 +29,7 @@ Image make_image() {
   std::unique_ptr<GuestRam> ram = *GuestRam::boot(kRam);
   EXPECT_TRUE(ram->memory().write_object(GuestAddr{5}, uint32_t{11}));
   EXPECT_TRUE(ram->memory().write_object(GuestAddr{18 * kMiB + 4096}, uint32_t{22}));
-  Image image{*make_memfd("even", kRam), *make_memfd("odd", kRam), {ZeroMap(kRam), 0}};
+  Image image{*make_memfd("even", kRam), *make_memfd("odd", kRam), {image::ZeroMap(kRam), 0}};
   Result<GuestRam::Captured> captured = ram->capture(image.even.get(), image.odd.get());
   EXPECT_TRUE(captured);
   image.captured = *captured;

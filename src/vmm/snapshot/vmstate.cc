@@ -176,7 +176,7 @@ class Collector {
   Status take_machine(const VmStateComponent& c) {
     if (std::exchange(machine_, true)) return bad_component(c, "is there twice");
     TRY_ASSIGN(const MachinePayload p, parse<MachinePayload>(c));
-    TRY_ASSIGN(state_.zeros, ZeroMap::decode(state_.memory_bytes, p.zero_map()));
+    TRY_ASSIGN(state_.zeros, image::ZeroMap::decode(state_.memory_bytes, p.zero_map()));
     state_.generation = p.generation();
     state_.clock = {p.kvmclock_ns(), p.host_tsc(), p.monotonic_raw_ns()};
     return {};
@@ -269,10 +269,10 @@ Result<VmStateHeader> decode_vmstate_header(std::string_view bytes) {
   if (raw.vcpus < 1 || raw.vcpus > layout::kMaxVcpus)
     return fail(ErrorKind::kCorrupt,
                 "vmstate names " + std::to_string(raw.vcpus) + " vCPUs, the limit is " + std::to_string(layout::kMaxVcpus));
-  if (raw.memory_bytes == 0 || raw.memory_bytes > kMaxMemoryBytes || !is_aligned(raw.memory_bytes, kRamBlockBytes))
+  if (raw.memory_bytes == 0 || raw.memory_bytes > kMaxMemoryBytes || !is_aligned(raw.memory_bytes, image::kRamBlockBytes))
     return fail(ErrorKind::kCorrupt, "vmstate names " + std::to_string(raw.memory_bytes) +
-                                         " bytes of RAM, expected a multiple of " + std::to_string(kRamBlockBytes) + " up to " +
-                                         std::to_string(kMaxMemoryBytes));
+                                         " bytes of RAM, expected a multiple of " + std::to_string(image::kRamBlockBytes) +
+                                         " up to " + std::to_string(kMaxMemoryBytes));
   VmStateHeader h;
   h.vcpus = raw.vcpus;
   h.memory_bytes = raw.memory_bytes;

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "image/memory_layout.h"
 #include "kvm/state.h"
 #include "vmm/devices/ioapic/device.h"
 #include "vmm/devices/serial/device.h"
-#include "vmm/memory/zero_map.h"
 
 namespace ramet::vmm {
 
@@ -35,7 +35,7 @@ struct VmStateHeader {
 struct VmState {
   std::string cpu_model;
   uint64_t memory_bytes = 0;
-  ZeroMap zeros{0};
+  image::ZeroMap zeros{0};
   uint32_t generation = 0;  // forks since boot
   kvm::ClockState clock;
   std::vector<kvm::VcpuState> vcpus;

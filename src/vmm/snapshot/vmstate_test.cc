@@ -13,7 +13,7 @@ VmState sample() {
   VmState s;
   s.cpu_model = "GenuineRamet model 7";
   s.memory_bytes = 64ull << 20;
-  s.zeros = ZeroMap(s.memory_bytes);
+  s.zeros = image::ZeroMap(s.memory_bytes);
   s.zeros.set_zero(3, true);
   s.generation = 9;
   s.clock = {.kvmclock_ns = 11, .host_tsc = 12, .monotonic_raw_ns = 13};

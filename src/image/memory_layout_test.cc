@@ -1,8 +1,8 @@
-#include "vmm/memory/zero_map.h"
+#include "image/memory_layout.h"
 
 #include <gtest/gtest.h>
 
-namespace ramet::vmm {
+namespace ramet::image {
 namespace {
 
 constexpr uint64_t kMiB = 1ull << 20;
@@ -81,5 +81,44 @@ TEST(ZeroMap, LargeRamHasLargeSegments) {
   EXPECT_LE(ZeroMap(64 * kGiB).mapping_count(), kMaxMappings);
 }
 
+// ---- Of an image.
+
+Digest some_chunk(uint8_t n) {
+  Digest d;
+  d.bytes[0] = std::byte{n};
+  return d;
+}
+
+TEST(ZeroMapOfImage, ABlockIsZeroWhenAllItsChunksAre) {
+  Manifest memory = Manifest::empty(ImageKind::kMemory, 48 * kMiB / kBlockBytes).value();
+  ASSERT_TRUE(memory.set(7, some_chunk(1)));   // the last of block 1
+  ASSERT_TRUE(memory.set(40, some_chunk(2)));  // the first of block 10
+  const ZeroMap map = zero_map_of(memory).value();
+  ASSERT_EQ(map.blocks(), 24u);
+  for (uint64_t block = 0; block < map.blocks(); block++) EXPECT_EQ(map.zero(block), block != 1 && block != 10) << block;
+}
+
+TEST(ZeroMapOfImage, AnImageWithTooManyRunsKeepsToTheLimit) {
+  Manifest memory = Manifest::empty(ImageKind::kMemory, kGiB / kBlockBytes).value();
+  for (uint64_t chunk = 0; chunk < memory.chunks(); chunk += 8) ASSERT_TRUE(memory.set(chunk, some_chunk(1)));
+  const ZeroMap map = zero_map_of(memory).value();
+  EXPECT_GT(map.mapping_count(), map.mapping_limit() / 2);
+  EXPECT_LE(map.mapping_count(), map.mapping_limit());
+}
+
+TEST(ZeroMapOfImage, ADiskAndMemoryOfPartsOfBlocksAreRefused) {
+  Manifest disk = Manifest::empty(ImageKind::kDisk, 512).value();
+  EXPECT_EQ(zero_map_of(disk).error().kind(), ErrorKind::kInvalid);
+  Manifest uneven = Manifest::empty(ImageKind::kMemory, 512 + 128).value();
+  EXPECT_EQ(zero_map_of(uneven).error().kind(), ErrorKind::kInvalid);
+}
+
+TEST(ZeroMapOfImage, APageThatCannotBeLoadedIsAnError) {
+  Manifest memory = Manifest::of({ImageKind::kMemory, 512, {some_chunk(1)}}, [](const Digest&) -> Result<std::string> {
+    return fail(ErrorKind::kNotFound, "no such page (test)");
+  });
+  EXPECT_EQ(zero_map_of(memory).error().kind(), ErrorKind::kNotFound);
+}
+
 }  // namespace
-}  // namespace ramet::vmm
+}  // namespace ramet::image

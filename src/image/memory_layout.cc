@@ -1,8 +1,8 @@
-#include "vmm/memory/zero_map.h"
+#include "image/memory_layout.h"
 
 #include <algorithm>
 
-namespace ramet::vmm {
+namespace ramet::image {
 
 ZeroMap::ZeroMap(uint64_t ram_bytes) : ram_bytes_(ram_bytes), zero_(ram_bytes / kRamBlockBytes, false) {}
 
@@ -72,4 +72,24 @@ std::vector<RamPiece> ZeroMap::pieces() const {
   return out;
 }
 
-}  // namespace ramet::vmm
+Result<ZeroMap> zero_map_of(Manifest& memory) {
+  const ManifestRoot& root = memory.root();
+  if (root.kind != ImageKind::kMemory || root.blocks % (kRamBlockBytes / kBlockBytes) != 0)
+    return fail(ErrorKind::kInvalid, "an image of " + std::to_string(root.blocks) +
+                                         " blocks is not memory of whole blocks of " + std::to_string(kRamBlockBytes) +
+                                         " bytes");
+  constexpr uint64_t kChunks = kRamBlockBytes / kBlockBytes / chunk_blocks(ImageKind::kMemory);
+  ZeroMap map(root.blocks * kBlockBytes);
+  for (uint64_t block = 0; block < map.blocks(); block++) {
+    bool zero = true;
+    for (uint64_t chunk = block * kChunks; zero && chunk < (block + 1) * kChunks; chunk++) {
+      TRY_ASSIGN(const Digest name, memory.chunk(chunk));
+      zero = name == kZeros;
+    }
+    map.set_zero(block, zero);
+  }
+  map.limit_mappings();
+  return map;
+}
+
+}  // namespace ramet::image

@@ -1,10 +1,10 @@
-// vmm/memory/zero_map.h - which 2 MiB blocks of guest RAM an image leaves out because they were zero, and the list of host
-// mappings that follows from it.
+// image/memory_layout.h - which 2 MiB blocks of guest RAM an image leaves out because they were zero, and the list of host
+// mappings that follows from it: the monitor maps it, the daemon fills the files that it maps.
 // Problem: a hole of a shared memory file costs two pages when written and one even when read, so zero parts must be anonymous
 // memory; but every change between file and anonymous memory is a mapping, KVM locks them all when a VM is created, and a guest
 // chooses where its zeros are. Idea: decide per 2 MiB, longest zero runs first, until the number of mappings reaches its limit;
-// zero runs that do not fit are stored as data. The decision is made once, at capture, and travels with the image.
-// Not here: reading or mapping memory (guest_ram.h). Thread: a value.
+// zero runs that do not fit are stored as data. The decision is made once, when the files are made, and travels with them.
+// Not here: reading or mapping memory (vmm/memory/guest_ram.h), filling files (commit/memory_fill.h). Thread: a value.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "image/manifest.h"
 
-namespace ramet::vmm {
+namespace ramet::image {
 
 inline constexpr uint64_t kRamBlockBytes = 2ull << 20;  // zero runs are found at this granularity; RAM is a multiple of it
 inline constexpr uint64_t kMaxMappings = 2048;
@@ -58,4 +59,8 @@ class ZeroMap {
   std::vector<bool> zero_;
 };
 
-}  // namespace ramet::vmm
+// Of an image of memory: a block is zero when the chunks that it consists of are not there, and when there are not too many.
+// Errors: kInvalid (another kind, or not whole blocks), those of the manifest's LoadPage.
+Result<ZeroMap> zero_map_of(Manifest& memory);
+
+}  // namespace ramet::image

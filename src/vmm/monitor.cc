@@ -179,15 +179,21 @@ Result<Captured> Monitor::capture(const Capture& request, control::ReceivedFds& 
     if (frozen) out.add_frozen_disks(disk->id());
   }
   TRY_ASSIGN(GuestRam::Captured ram, machine_->ram().capture(even.get(), odd.get()));
+  TRY_ASSIGN(const uint64_t state_bytes, write_vmstate(state_file.get(), std::move(ram.zeros)));
+  out.set_vmstate_bytes(state_bytes);
+  out.set_stored_bytes(ram.stored_bytes);
+  return out;
+}
+
+// How many bytes.   Requires: standing.
+Result<uint64_t> Monitor::write_vmstate(int file, ZeroMap zeros) const {
   VmState state = machine_->save();
-  state.zeros = std::move(ram.zeros);
+  state.zeros = std::move(zeros);
   state.cpu_model = system_->cpu_model();
   state.generation = generation_;
   const std::string bytes = encode_vmstate(state);
-  TRY(pwrite_all(state_file.get(), as_bytes(bytes), 0));
-  out.set_vmstate_bytes(bytes.size());
-  out.set_stored_bytes(ram.stored_bytes);
-  return out;
+  TRY(pwrite_all(file, as_bytes(bytes), 0));
+  return bytes.size();
 }
 
 Stats Monitor::stats() const {

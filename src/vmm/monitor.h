@@ -2,6 +2,7 @@
 //
 //   started --Bootstrap--> booting --> running | zygote (image mapped, executes nothing)
 //   forked  --ChildSetup--> restoring --> running          any failure before Ready: Failed, exit 1
+//                      '--> frozen: memory at one instant, until the bootstrap socket hangs up
 //   before Commit: hang-up of the bootstrap socket = exit        after Commit: lives on its listening socket
 //
 // A fork is done by the main loop, never inside a callback: the child goes on in the same loop with fresh insides, so that the
@@ -70,6 +71,7 @@ class Monitor {
   Status resume();
   void connect(control::Server::Ticket ticket, const Connect& request);
   Result<Captured> capture(const Capture& request, control::ReceivedFds& fds);
+  Result<uint64_t> write_vmstate(int file, ZeroMap zeros) const;
   Status replace_frozen(const ReplaceFrozen& request, control::ReceivedFds& fds);
   Result<DiskFrozen> swap_overlay(const FreezeDisk& request, control::ReceivedFds& fds);
   Status attach_base(const AttachBase& request, control::ReceivedFds& fds);
@@ -84,16 +86,17 @@ class Monitor {
   void perform_fork();
   Status freeze_disk(ForkPlan& plan);
   Side branch_directly(ForkPlan& plan);
-  Side branch_through_frozen_child(ForkPlan& plan);
+  Side branch_through_middle(ForkPlan& plan);
   void parent_goes_on(ForkPlan& plan);
   void note_resumed(ForkPlan& plan);
-  void await_frozen_child(ForkPlan plan, UniqueFd report, UniqueFd pidfd);
+  void await_middle(ForkPlan plan, UniqueFd report, UniqueFd pidfd);
   // fork, child side
-  Side be_frozen_child(ForkPlan& plan, UniqueFd report);
+  Side be_middle(ForkPlan& plan, UniqueFd report);
   void become_child(ForkPlan& plan, size_t index);
   void let_go_of_parent(const std::vector<int>& also_keep);
   Status leave_chain_longer_than(uint32_t forks);
   Status grow(int64_t forked_at_ns);
+  Status stay_frozen(const ChildSetup& setup, control::ReceivedFds& fds, int64_t forked_at_ns);
   Status adopt_setup(const ChildSetup& setup, control::ReceivedFds& fds);
   Status adopt_disk(const ChildSetup& setup, control::ReceivedFds& fds);
 
@@ -109,6 +112,7 @@ class Monitor {
   uint32_t forks_since_rebase_ = 0;  // length of the chain to ancestors' memory
   bool paused_ = false;              // PauseVm or Capture
   bool captured_ = false;            // its disk is frozen: it never runs again
+  bool frozen_ = false;              // a frozen child: it never runs
   bool disk_read_only_ = false;
   bool from_image_ = false;       // a zygote, or a child of one that was not restored yet
   std::optional<ForkPlan> fork_;  // set by a request, taken by the main loop

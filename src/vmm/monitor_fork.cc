@@ -5,9 +5,9 @@
 //   fork(2) ------------------------------------> let go: threads, VM, event loop, sockets; close all but `keep`
 //   go on at once                                 read ChildSetup (queued before the fork)
 //   answer Forked{pidfds}                         new VM over the same memory, restore, new generation id
-//                                                 go on; Ready
-// For n > 1 the parent forks one frozen child, which never runs the machine, forks the n children, reports them and ends: the
-// parent stands still for one fork(2) only.
+//                                                 go on; Ready    (or stay as it is: a frozen child, for a snapshot)
+// For n > 1 the parent forks one child in between, which never runs the machine, forks the n children, reports them and ends:
+// the parent stands still for one fork(2) only.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -74,7 +74,7 @@ void Monitor::perform_fork() {
     return;
   }
   plan.answer.set_fork_begin_ns(monotonic_ns());
-  const Side side = plan.children.size() == 1 ? branch_directly(plan) : branch_through_frozen_child(plan);
+  const Side side = plan.children.size() == 1 ? branch_directly(plan) : branch_through_middle(plan);
   if (side == Side::kChild) log_debug("forked, generation " + std::to_string(generation_));
 }
 
@@ -124,14 +124,14 @@ Monitor::Side Monitor::branch_directly(ForkPlan& plan) {
   return Side::kParent;
 }
 
-Monitor::Side Monitor::branch_through_frozen_child(ForkPlan& plan) {
+Monitor::Side Monitor::branch_through_middle(ForkPlan& plan) {
   Result<SocketPair> report = make_socket_pair(SOCK_SEQPACKET);
   const auto goes_on = [&] { parent_goes_on(plan); };
   if (!report) goes_on();
   Result<Branch> b = report ? branch(goes_on) : tl::unexpected<Error>(report.error());
   if (b && b->is_child()) {
     report->a.reset();
-    return be_frozen_child(plan, std::move(report->b));
+    return be_middle(plan, std::move(report->b));
   }
   note_resumed(plan);
   if (!b) {
@@ -139,11 +139,11 @@ Monitor::Side Monitor::branch_through_frozen_child(ForkPlan& plan) {
     return Side::kParent;
   }
   report->b.reset();
-  await_frozen_child(std::move(plan), std::move(report->a), std::move(b->pidfd));
+  await_middle(std::move(plan), std::move(report->a), std::move(b->pidfd));
   return Side::kParent;
 }
 
-void Monitor::await_frozen_child(ForkPlan plan, UniqueFd report, UniqueFd pidfd) {
+void Monitor::await_middle(ForkPlan plan, UniqueFd report, UniqueFd pidfd) {
   // Shared by the callback that it belongs to and nobody else; std::function wants something that can be copied.
   struct Awaited {
     ForkPlan plan;
@@ -162,7 +162,7 @@ void Monitor::await_frozen_child(ForkPlan plan, UniqueFd report, UniqueFd pidfd)
     for (int i = 0; i < answer.children_size(); i++) {
       ForkedChild& child = *answer.mutable_children(i);
       if (!fds || i >= children.children_size()) {
-        note_failure(child, Error(ErrorKind::kUnavailable, "the frozen child ended before it had forked"));
+        note_failure(child, Error(ErrorKind::kUnavailable, "the child in between ended before it had forked"));
         continue;
       }
       child = children.children(i);
@@ -178,7 +178,7 @@ void Monitor::await_frozen_child(ForkPlan plan, UniqueFd report, UniqueFd pidfd)
   if (!watched) server_.respond_error(awaited->plan.ticket, watched.error());
 }
 
-Monitor::Side Monitor::be_frozen_child(ForkPlan& plan, UniqueFd report) {
+Monitor::Side Monitor::be_middle(ForkPlan& plan, UniqueFd report) {
   plan.next_overlay.reset();
   std::vector<int> keep{report.get()};
   for (const ForkPlan::Child& child : plan.children) keep.push_back(child.bootstrap.get());
@@ -282,9 +282,25 @@ Status Monitor::adopt_disk(const ChildSetup& setup, control::ReceivedFds& fds) {
   return disk->start_overlay(std::move(overlay));
 }
 
+Status Monitor::stay_frozen(const ChildSetup& setup, control::ReceivedFds& fds, int64_t forked_at_ns) {
+  sandbox_id_ = setup.sandbox_id();
+  log_init("ramet-vmm", sandbox_id_, LogLevel::kInfo);
+  TRY_ASSIGN(const UniqueFd state_file, fds.take(setup.vmstate_fd(), "vmstate"));
+  frozen_ = true;
+  BootstrapReply reply;
+  Ready& ready = *reply.mutable_ready();
+  ready = describe();
+  ready.set_forked_at_ns(forked_at_ns);
+  TRY_ASSIGN(const uint64_t state_bytes, write_vmstate(state_file.get(), machine_->ram().zeros()));
+  ready.set_vmstate_bytes(state_bytes);
+  TRY(watch_bootstrap());
+  return report(std::move(reply));
+}
+
 Status Monitor::grow(int64_t forked_at_ns) {
   ChildSetup setup;
   TRY_ASSIGN(control::ReceivedFds fds, control::receive(bootstrap_.get(), setup, deadline_after(kSetupLimit)));
+  if (setup.vmstate_fd() != 0) return stay_frozen(setup, fds, forked_at_ns);
   TRY(adopt_setup(setup, fds));
   GenerationId id{};
   if (setup.generation_id().size() != id.size())

@@ -113,6 +113,9 @@ Status Monitor::build_from_image(const Bootstrap& bootstrap, control::ReceivedFd
   std::string bytes(state_bytes, '\0');
   TRY(pread_exact(state_file.get(), std::as_writable_bytes(std::span(bytes)), 0));
   TRY_ASSIGN(VmState state, decode_vmstate(bytes));
+  if (!source.zero_map().empty()) {
+    TRY_ASSIGN(state.zeros, ZeroMap::decode(state.memory_bytes, source.zero_map()));
+  }
   // The header keeps the beginning of a long name only.
   const std::string here = system_->cpu_model().substr(0, kMaxCpuModelBytes);
   if (state.cpu_model != here)
@@ -145,6 +148,10 @@ Status Monitor::watch_bootstrap() {
 }
 
 void Monitor::on_bootstrap_event() {
+  if (frozen_) {  // nobody reads us any more
+    exit_code_ = 0;
+    return loop_->stop();
+  }
   BootstrapCommand command;
   const Result<control::ReceivedFds> received = control::receive(bootstrap_.get(), command, MonotonicClock::now());
   if (!received && received.error().kind() == ErrorKind::kTimeout) return;

@@ -20,11 +20,6 @@ class MonitorTest : public ::testing::Test {
     bootstrap_.set_sandbox_id("test");
   }
   Deadline soon() { return deadline_after(std::chrono::seconds(5)); }
-  void add_kvm() {
-    Result<UniqueFd> kvm = open_file("/dev/kvm", O_RDWR);
-    if (!kvm) GTEST_SKIP() << "/dev/kvm cannot be opened on this machine";
-    bootstrap_.set_kvm_fd(add(*std::move(kvm)));
-  }
   uint32_t add(UniqueFd fd) {
     owned_.push_back(std::move(fd));
     return fds_.add(owned_.back().get());
@@ -52,6 +47,16 @@ class MonitorTest : public ::testing::Test {
   std::vector<UniqueFd> owned_;
   std::unique_ptr<control::BootstrapSocket> ours_;
   UniqueFd theirs_;
+};
+
+class MonitorOnKvmTest : public MonitorTest {
+ protected:
+  void SetUp() override {
+    MonitorTest::SetUp();
+    Result<UniqueFd> kvm = open_file("/dev/kvm", O_RDWR);
+    if (!kvm) GTEST_SKIP() << "/dev/kvm cannot be opened on this machine";  // here, where it ends the test
+    bootstrap_.set_kvm_fd(add(*std::move(kvm)));
+  }
 };
 
 TEST_F(MonitorTest, HangUpInsteadOfBootstrap) {
@@ -83,29 +88,25 @@ TEST_F(MonitorTest, KvmThatIsNone) {
   EXPECT_EQ(start(), ErrorKind::kUnsupported);
 }
 
-TEST_F(MonitorTest, NeitherKernelNorImage) {
-  add_kvm();
+TEST_F(MonitorOnKvmTest, NeitherKernelNorImage) {
   bootstrap_.set_listen_fd(add_listener());
   EXPECT_EQ(start(), ErrorKind::kInvalid);
 }
 
-TEST_F(MonitorTest, TooManyDisks) {
-  add_kvm();
+TEST_F(MonitorOnKvmTest, TooManyDisks) {
   bootstrap_.set_listen_fd(add_listener());
   for (int i = 0; i < 2; i++) bootstrap_.add_disks()->set_size_bytes(4096);
   EXPECT_EQ(start(), ErrorKind::kUnsupported);
 }
 
-TEST_F(MonitorTest, MemorySizeThatIsNoMultipleOf2MiB) {
-  add_kvm();
+TEST_F(MonitorOnKvmTest, MemorySizeThatIsNoMultipleOf2MiB) {
   bootstrap_.set_listen_fd(add_listener());
   bootstrap_.mutable_boot()->set_kernel_fd(add(*open_file("/dev/null", O_RDONLY)));
   bootstrap_.mutable_boot()->set_memory_bytes(12345);
   EXPECT_EQ(start(), ErrorKind::kInvalid);
 }
 
-TEST_F(MonitorTest, TooManyProcessors) {
-  add_kvm();
+TEST_F(MonitorOnKvmTest, TooManyProcessors) {
   bootstrap_.set_listen_fd(add_listener());
   bootstrap_.mutable_boot()->set_kernel_fd(add(*open_file("/dev/null", O_RDONLY)));
   bootstrap_.mutable_boot()->set_memory_bytes(64 << 20);
@@ -113,8 +114,7 @@ TEST_F(MonitorTest, TooManyProcessors) {
   EXPECT_EQ(start(), ErrorKind::kInvalid);
 }
 
-TEST_F(MonitorTest, ImageOfGarbage) {
-  add_kvm();
+TEST_F(MonitorOnKvmTest, ImageOfGarbage) {
   bootstrap_.set_listen_fd(add_listener());
   UniqueFd state = *make_memfd("state", 0);
   ASSERT_TRUE(write_all(state.get(), as_bytes(std::string(4096, 'x'))));

@@ -172,6 +172,7 @@ Result<std::unique_ptr<Vm>> Vm::zygote(const Image& image, const std::vector<Dis
   source.set_vmstate_fd(fds.add(read_only[0].get()));
   source.set_memory_even_fd(fds.add(read_only[1].get()));
   source.set_memory_odd_fd(fds.add(read_only[2].get()));
+  source.set_zero_map(image.zero_map);
   for (const Disk& disk : disks) {
     vmm::DiskSetup& setup = *bootstrap.add_disks();
     setup.set_id(disk.id);
@@ -298,6 +299,57 @@ Result<Image> Vm::capture() {
              client_->capture(image.vmstate.get(), image.memory[0].get(), image.memory[1].get(), patience()));
   image.stored_bytes = captured.stored_bytes();
   return image;
+}
+
+Result<FrozenVm> Vm::freeze() {
+  FrozenVm frozen;
+  TRY_ASSIGN(frozen.vmstate, make_memfd("vmstate", 0));
+  TRY_ASSIGN(BootstrapSocket::Pair pair, BootstrapSocket::make_pair());
+  vmm::ChildSetup setup;
+  FdsToSend setup_fds;
+  setup.set_sandbox_id(fresh_id());
+  setup.set_vmstate_fd(setup_fds.add(frozen.vmstate.get()));
+  TRY(pair.ours.send(setup, setup_fds.fds(), patience()));
+  frozen.bootstrap = std::move(pair.ours);
+
+  vmm::Fork request;
+  FdsToSend fds;
+  vmm::ForkChild& entry = *request.add_children();
+  entry.set_sandbox_id(setup.sandbox_id());
+  entry.set_bootstrap_fd(fds.add(pair.theirs.get()));
+  std::vector<Overlay> overlays;
+  for (const Disk& disk : disks_) {
+    TRY_ASSIGN(Overlay overlay, new_overlay(disk));
+    describe(overlay, *request.add_parent_disks(), fds);
+    overlays.push_back(std::move(overlay));
+  }
+  TRY_ASSIGN(Client::ForkAnswer answer, client_->fork(request, fds.fds(), patience()));
+  pair.theirs.reset();
+  if (!answer.pidfds[0]) return tl::unexpected<Error>(vmm::control::from_failure(answer.forked.children(0).failure()));
+  frozen.pid = answer.forked.children(0).pid();
+  frozen.pidfd = std::move(answer.pidfds[0]);
+  frozen.timing = std::move(answer.forked);
+  TRY_ASSIGN(frozen.ready, frozen.bootstrap->wait_ready(patience()));
+  return frozen;
+}
+
+Result<Image> FrozenVm::image() const {
+  constexpr uint64_t kSegment = 16u << 20, kBlock = 2u << 20;
+  Image out;
+  TRY_ASSIGN(out.vmstate, reopen(vmstate.get(), O_RDONLY));
+  const uint64_t bytes = ready.ram_bytes();
+  for (UniqueFd& memory : out.memory) {
+    TRY_ASSIGN(memory, make_memfd("memory", bytes));
+  }
+  TRY_ASSIGN(const UniqueFd memory, open_file("/proc/" + std::to_string(pid) + "/mem", O_RDONLY));
+  std::vector<std::byte> segment(kSegment);
+  for (uint64_t at = 0; at < bytes; at += kSegment) {
+    const std::span<std::byte> part = std::span(segment).first(std::min(kSegment, bytes - at));
+    TRY(pread_exact(memory.get(), part, ready.ram_address() + at));
+    TRY(pwrite_all(out.memory[at / kSegment % 2].get(), part, at));
+  }
+  out.zero_map.assign((bytes / kBlock + 7) / 8, '\0');
+  return out;
 }
 
 Result<vmm::Event> Vm::next_event(Deadline deadline) {

@@ -67,6 +67,19 @@ struct Image {
   UniqueFd vmstate;
   UniqueFd memory[2];
   uint64_t stored_bytes = 0;
+  std::string zero_map;  // empty: as vmstate says
+};
+
+// A frozen child: a machine at one instant, which never runs. It ends when this goes.
+struct FrozenVm {
+  pid_t pid = -1;
+  UniqueFd pidfd, vmstate;
+  vmm::Ready ready;
+  vmm::Forked timing;
+  std::optional<vmm::control::BootstrapSocket> bootstrap;
+
+  // Its memory, read from outside; nothing is left out.
+  Result<Image> image() const;
 };
 
 class Vm;
@@ -105,6 +118,8 @@ class Vm {
 
   // The machine as an image; this VM stays parked and is ended by its destructor.
   Result<Image> capture();
+  // The machine at this instant in a process of its own; this VM goes on.
+  Result<FrozenVm> freeze();
 
   // Any other request: pause, stop, stats, ... Each with patience().
   vmm::control::Client& control() { return *client_; }

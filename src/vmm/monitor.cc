@@ -186,7 +186,7 @@ Result<Captured> Monitor::capture(const Capture& request, control::ReceivedFds& 
 }
 
 // How many bytes.   Requires: standing.
-Result<uint64_t> Monitor::write_vmstate(int file, ZeroMap zeros) const {
+Result<uint64_t> Monitor::write_vmstate(int file, image::ZeroMap zeros) const {
   VmState state = machine_->save();
   state.zeros = std::move(zeros);
   state.cpu_model = system_->cpu_model();

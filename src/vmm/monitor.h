@@ -71,7 +71,7 @@ class Monitor {
   Status resume();
   void connect(control::Server::Ticket ticket, const Connect& request);
   Result<Captured> capture(const Capture& request, control::ReceivedFds& fds);
-  Result<uint64_t> write_vmstate(int file, ZeroMap zeros) const;
+  Result<uint64_t> write_vmstate(int file, image::ZeroMap zeros) const;
   Status replace_frozen(const ReplaceFrozen& request, control::ReceivedFds& fds);
   Result<DiskFrozen> swap_overlay(const FreezeDisk& request, control::ReceivedFds& fds);
   Status attach_base(const AttachBase& request, control::ReceivedFds& fds);

@@ -114,7 +114,7 @@ Status Monitor::build_from_image(const Bootstrap& bootstrap, control::ReceivedFd
   TRY(pread_exact(state_file.get(), std::as_writable_bytes(std::span(bytes)), 0));
   TRY_ASSIGN(VmState state, decode_vmstate(bytes));
   if (!source.zero_map().empty()) {
-    TRY_ASSIGN(state.zeros, ZeroMap::decode(state.memory_bytes, source.zero_map()));
+    TRY_ASSIGN(state.zeros, image::ZeroMap::decode(state.memory_bytes, source.zero_map()));
   }
   // The header keeps the beginning of a long name only.
   const std::string here = system_->cpu_model().substr(0, kMaxCpuModelBytes);

@@ -33,7 +33,7 @@ class GuestRam {
   uint64_t size_bytes() const { return memory_.size_bytes(); }
   bool from_image() const { return even_.valid(); }
   uint64_t mapping_count() const { return zeros_.mapping_count(); }
-  const ZeroMap& zeros() const { return zeros_; }
+  const image::ZeroMap& zeros() const { return zeros_; }
 
   // Gives unused pages back. Parts that show the image stay: dropping a written page there would bring the image's bytes back.
   // Requires: page-aligned.   False: not RAM.

@@ -112,11 +112,11 @@ Status export_raw(image::Manifest& manifest, const chunk::Store& store, int file
     if (name == image::kZeros) continue;
     const uint64_t offset = number * chunk_bytes;
     const std::span<std::byte> chunk = buffer.bytes().first(std::min(chunk_bytes, size - offset));
-    TRY(store.get(name, [&](size_t bytes) -> Result<std::span<std::byte>> {
-      if (bytes == chunk.size()) return chunk;
-      return fail(ErrorKind::kCorrupt,
-                  "chunk " + std::to_string(number) + " of the image has " + std::to_string(bytes) + " bytes");
-    }));
+    const auto to_chunk = [&](size_t bytes) -> Result<std::span<std::byte>> {
+      TRY(check_chunk_bytes(manifest.root(), number, bytes));
+      return chunk;
+    };
+    TRY(store.get(name, to_chunk));
     TRY(image::write_nonzero(file, offset, chunk));
     if (progress) progress({offset + chunk.size(), size});
   }

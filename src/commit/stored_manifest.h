@@ -12,6 +12,8 @@ namespace ramet::commit {
 
 // Pages are loaded from the store, which must outlive it.
 image::Manifest manifest_in(const chunk::Store& store, image::ManifestRoot root);
+// What a store has of chunk `number` is as long as the image says.   Errors: kCorrupt.
+Status check_chunk_bytes(const image::ManifestRoot& root, uint64_t number, uint64_t bytes);
 // Seals into the batch; what it wrote is there once the batch is committed.
 Status seal_into(chunk::Batch& batch, image::Manifest& manifest);
 

@@ -17,10 +17,7 @@ Result<std::span<const std::byte>> StoredSource::chunk(uint64_t number) const {
     TRY_ASSIGN(kept_, store_.get(name));
     kept_name_ = name;
   }
-  const uint64_t blocks = std::min(kChunkBlocks, size_blocks() - number * kChunkBlocks);
-  if (kept_.size() != blocks * kBlockBytes)
-    return fail(ErrorKind::kCorrupt, "chunk " + std::to_string(number) + " of the image has " + std::to_string(kept_.size()) +
-                                         " bytes, not " + std::to_string(blocks * kBlockBytes));
+  TRY(check_chunk_bytes(manifest_.root(), number, kept_.size()));
   return std::span<const std::byte>(kept_);
 }
 

@@ -176,9 +176,7 @@ Result<std::span<const std::byte>> ImageDownload::next() {
     return std::span<const std::byte>(bytes_);
   }
   TRY_ASSIGN(bytes_, images_.fetcher().chunk(name));
-  if (bytes_.size() != bytes)
-    return fail(ErrorKind::kCorrupt, "chunk " + std::to_string(number) + " of the image has " + std::to_string(bytes_.size()) +
-                                         " bytes, not " + std::to_string(bytes));
+  TRY(commit::check_chunk_bytes(image_->root(), number, bytes_.size()));
   return std::span<const std::byte>(bytes_);
 }
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <memory>
 
 #include "base/file.h"
+#include "chunk/sha256.h"
 #include "commit/oci_json.h"
 
 namespace ramet::commit {
@@ -89,26 +89,15 @@ Result<std::string> read_document(const FileRange& range) {
   return out;
 }
 
-struct FreeHash {
-  void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
-};
-
 Result<Digest> digest_of(const FileRange& range) {
-  const std::unique_ptr<EVP_MD_CTX, FreeHash> hash(EVP_MD_CTX_new());
-  if (!hash || EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) != 1)
-    return fail(ErrorKind::kNoMemory, "no memory for a hash");
+  chunk::Sha256 hash;
   std::vector<std::byte> buffer(kHashBytes);
   for (uint64_t at = 0; at < range.bytes; at += buffer.size()) {
     const std::span<std::byte> part = std::span(buffer).first(std::min<uint64_t>(buffer.size(), range.bytes - at));
     TRY(pread_exact(range.fd, part, range.offset + at));
-    EVP_DigestUpdate(hash.get(), part.data(), part.size());
+    hash.add(part);
   }
-  unsigned char raw[EVP_MAX_MD_SIZE];
-  EVP_DigestFinal_ex(hash.get(), raw, nullptr);
-  Digest out;
-  std::ranges::transform(std::span(raw).first(out.bytes.size()), out.bytes.begin(),
-                         [](unsigned char c) { return std::byte{c}; });
-  return out;
+  return hash.end();
 }
 
 Result<Blob> checked_blob(const Blobs& blobs, const OciDescriptor& descriptor) {

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -15,6 +14,8 @@
 #include "base/all_zero.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "chunk/digest.h"
+#include "chunk/sha256.h"
 #include "host/crash_point.h"
 #include "host/ids.h"
 
@@ -28,39 +29,16 @@ bool is_template_file(const std::string& name) {
   return std::find(std::begin(kFileNames), std::end(kFileNames), name) != std::end(kFileNames);
 }
 
-class Sha256 {
- public:
-  Sha256() : ctx_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(ctx_, EVP_sha256(), nullptr); }
-  ~Sha256() { EVP_MD_CTX_free(ctx_); }
-  Sha256(const Sha256&) = delete;
-  Sha256& operator=(const Sha256&) = delete;
-  void update(const void* data, size_t size) { EVP_DigestUpdate(ctx_, data, size); }
-  std::string hex() {
-    unsigned char digest[32];
-    EVP_DigestFinal_ex(ctx_, digest, nullptr);
-    static constexpr char kHex[] = "0123456789abcdef";
-    std::string out;
-    for (const unsigned char b : digest) {
-      out += kHex[b >> 4];
-      out += kHex[b & 15];
-    }
-    return out;
-  }
-
- private:
-  EVP_MD_CTX* ctx_;
-};
-
 Result<std::string> hash_file(const std::string& path) {
   TRY_ASSIGN(const UniqueFd fd, open_file(path, O_RDONLY | O_NOFOLLOW));
-  Sha256 sha;
+  chunk::Sha256 sha;
   std::string buffer(1 << 20, '\0');
   for (;;) {
     const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return fail_errno("read " + path);
-    if (n == 0) return sha.hex();
-    sha.update(buffer.data(), static_cast<size_t>(n));
+    if (n == 0) return sha.end().to_hex();
+    sha.add(as_bytes(std::string_view(buffer).substr(0, static_cast<size_t>(n))));
   }
 }
 
@@ -75,7 +53,7 @@ class UploadWriter final : public TemplateFileWriter {
 
   Status write(std::span<const std::byte> data) override {
     TRY(check_room(data.size()));
-    sha_.update(data.data(), data.size());
+    sha_.add(data);
     while (!data.empty()) {
       // Whole zero blocks are left out: the file stays as sparse as its source was.
       const size_t in_block = kBlock - bytes_ % kBlock;
@@ -97,7 +75,7 @@ class UploadWriter final : public TemplateFileWriter {
   Result<TemplateFile> finish() override {
     if (::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) < 0) return fail_errno("size of " + name_);
     if (::fsync(fd_.get()) < 0) return fail_errno("sync " + name_);
-    TemplateFile f{name_, bytes_, sha_.hex()};
+    TemplateFile f{name_, bytes_, sha_.end().to_hex()};
     TRY(replace_file(path_ + ".sha256", f.sha256));
     if (::rename(part_.c_str(), path_.c_str()) < 0) return fail_errno("finish upload of " + name_);
     part_.clear();
@@ -119,7 +97,7 @@ class UploadWriter final : public TemplateFileWriter {
   std::string name_, path_, part_;
   UniqueFd fd_;
   const uint64_t reserve_;
-  Sha256 sha_;
+  chunk::Sha256 sha_;
   uint64_t bytes_ = 0;
   uint64_t since_check_ = 0;
 };
@@ -257,9 +235,7 @@ Result<Template> TemplateStore::get(const std::string& name) const {
   Result<TemplateInfo> info = parse_template_json(*text);
   if (!info) return fail(ErrorKind::kCorrupt, "template '" + name + "': " + info.error().message());
   Template t{std::move(*info), {}};
-  Sha256 sha;
-  sha.update(text->data(), text->size());
-  t.digest = sha.hex();
+  t.digest = chunk::sha256(as_bytes(*text)).to_hex();
   struct stat st;
   if (::stat(path.c_str(), &st) == 0) t.info.committed_at_ns = int64_t{st.st_mtim.tv_sec} * 1'000'000'000 + st.st_mtim.tv_nsec;
   return t;

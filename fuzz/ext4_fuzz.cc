@@ -18,7 +18,7 @@ constexpr uint64_t kMostPerFile = 3u << 20;  // headers: names and attributes
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const testing::MemoryDisk disk(std::as_bytes(std::span(data, size)));
   uint64_t bytes = 0;
-  const Status done = write_tar(disk, kLimits, [&](std::span<const std::byte> part) -> Status {
+  const Status done = write_tar(disk, TarUse::kLayer, kLimits, [&](std::span<const std::byte> part) -> Status {
     bytes += part.size();
     return {};
   });

@@ -1,6 +1,7 @@
-// ramet-files SOCKET BLOCKS FILE - writes the files of a disk of so many blocks, which it asks for on the descriptor SOCKET, as
-// a tar into the descriptor FILE. Started by commit/tar_export.h alone. The disk is foreign and may do to us what it wants:
-// from where the first byte of it is read, this process can compute, read and write what is open, and end, nothing else.
+// ramet-files SOCKET BLOCKS FILE USE - writes the files of a disk of so many blocks, which it asks for on the descriptor
+// SOCKET, as a tar into the descriptor FILE; USE: files, or layer (commit/tar_use.h). Started by commit/tar_export.h alone. The
+// disk is foreign and may do to us what it wants: from where the first byte of it is read, this process can compute, read and
+// write what is open, and end, nothing else.
 #include <seccomp.h>
 #include <signal.h>
 
@@ -26,6 +27,15 @@ bool read_number(std::string_view text, T& into) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+bool read_use(std::string_view text, commit::TarUse& into) {
+  for (const commit::TarUse use : {commit::TarUse::kFiles, commit::TarUse::kLayer}) {
+    if (text != commit::name_of(use)) continue;
+    into = use;
+    return true;
+  }
+  return false;
+}
+
 struct FreeFilter {
   void operator()(void* filter) const { seccomp_release(filter); }
 };
@@ -47,10 +57,10 @@ bool give_up_everything_else() {
 #endif
 }
 
-Status write_files(int socket, uint64_t blocks, int file) {
+Status write_files(int socket, uint64_t blocks, int file, commit::TarUse use) {
   const commit::AskedSource disk(socket, blocks);
   try {
-    return commit::write_tar(disk, {}, [file](std::span<const std::byte> bytes) { return write_all(file, bytes); });
+    return commit::write_tar(disk, use, {}, [file](std::span<const std::byte> bytes) { return write_all(file, bytes); });
   } catch (const std::bad_alloc&) {
     return fail(ErrorKind::kInvalid, "the file system needs more memory to be read than is allowed");
   }
@@ -61,7 +71,9 @@ Status write_files(int socket, uint64_t blocks, int file) {
 int main(int argc, char** argv) {
   int socket = -1, file = -1;
   uint64_t blocks = 0;
-  if (argc != 4 || !read_number(argv[1], socket) || !read_number(argv[2], blocks) || !read_number(argv[3], file)) {
+  commit::TarUse use{};
+  if (argc != 5 || !read_number(argv[1], socket) || !read_number(argv[2], blocks) || !read_number(argv[3], file) ||
+      !read_use(argv[4], use)) {
     std::fprintf(stderr, "ramet-files is started by the exports of images\n");
     return 2;
   }
@@ -71,7 +83,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "a filter of system calls could not be set\n");
     return 1;
   }
-  const Status done = write_files(socket, blocks, file);
+  const Status done = write_files(socket, blocks, file, use);
   if (done) return 0;
   if (done.error().kind() == ErrorKind::kInvalid) commit::say_refusal(socket, done.error());
   std::fprintf(stderr, "%s\n", done.error().message().c_str());

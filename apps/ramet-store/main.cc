@@ -35,6 +35,7 @@ end with that of "corrupt" when they found problems. `ramet-store COMMAND --help
   ramet-store --store DIR import --format oci image-layout/ app --disk-mib 4096
   ramet-store --store DIR export --format qcow2 debian copy.qcow2
   ramet-store --store DIR export --format tar app app.tar
+  ramet-store --store DIR export --format oci app app.oci.tar
   ramet-store --store DIR verify --json)";
 
 constexpr const char* kImportFooter = R"(
@@ -58,7 +59,9 @@ constexpr const char* kExportFooter = R"(
   qcow2   the same as a qcow2 file. Needs qemu-img, and room for the raw disk beside the file meanwhile
   tar     the files of a disk that is an ext4 file system without partitions, with holes, links, times, extended attributes and
           POSIX ACLs; sockets and lost+found are left out
-  dir     the same as a directory; owners and device nodes by root alone. The tar lies in the store's directory meanwhile
+  oci     the same files as an OCI image of one layer, tagged with the image's name: a tar of its layout, or the layout as a
+          directory if FILE ends with a slash. The layer is not compressed, and lies beside the file meanwhile
+  dir     the files as a directory; owners and device nodes by root alone. The tar lies in the store's directory meanwhile
 
 The file or directory is there when it is whole, or not at all. A file system that was not unmounted, or is damaged, is refused.)";
 
@@ -99,7 +102,7 @@ int main(int argc, char** argv) {
   command = app.add_subcommand("export", "an image, or the files in it, become a file or a directory");
   command->add_option("NAME", name, "the image")->required();
   command->add_option("FILE", file, "the file or directory to make; must not exist")->required();
-  command->add_option("--format,-f", format, "raw, qcow2, tar or dir; never guessed")->capture_default_str();
+  command->add_option("--format,-f", format, "raw, qcow2, tar, dir or oci; never guessed")->capture_default_str();
   command->footer(kExportFooter);
   command->callback([&] { status = end_with(export_image(place, name, file, format)); });
   command = app.add_subcommand("ls", "the images, and imports that were cut");

@@ -1,5 +1,4 @@
 """The files of images as tars and directories, beside tar, diff and the kernel."""
-import hashlib
 import os
 import pathlib
 import stat
@@ -7,10 +6,8 @@ import struct
 import subprocess
 
 import pytest
-from conftest import call, make_files, make_image
+from conftest import ONLY_ROOT, call, expect_same, make_files, make_image, set_times, unpack
 
-ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="makes device nodes and files of others, which needs root")
-TIME_NS = 1_700_000_001_123_456_789
 NOBODY = 65534
 
 
@@ -36,40 +33,6 @@ def tree(tmp_path):
     for i in range(1500):
         (root / "many" / f"file {i}").write_text(str(i) * (i % 30))
     return root
-
-
-def set_times(root):
-    for number, path in enumerate([*root.rglob("*"), root]):
-        os.utime(path, ns=(TIME_NS, TIME_NS + number * 1_000_000_007), follow_symlinks=False)
-
-
-def rows_of(tree):
-    """Everything that is to be kept of each file."""
-    rows = {}
-    for path in [tree, *tree.rglob("*")]:
-        s = path.lstat()
-        is_directory = stat.S_ISDIR(s.st_mode)
-        content = None
-        if stat.S_ISREG(s.st_mode) and s.st_size < 100 << 20:
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-        elif stat.S_ISLNK(s.st_mode):
-            content = os.readlink(path)
-        attributes = {name: os.getxattr(path, name, follow_symlinks=False) for name in os.listxattr(path, follow_symlinks=False)}
-        rows[os.fsencode(path.relative_to(tree))] = (s.st_mode, s.st_uid, s.st_gid, s.st_mtime_ns, 0 if is_directory else s.st_nlink,
-                                                     0 if is_directory else s.st_size, s.st_rdev, content, attributes)
-    return rows
-
-
-def expect_same(one, two):
-    a, b = rows_of(one), rows_of(two)
-    assert sorted(a) == sorted(b)
-    assert {name: (a[name], b[name]) for name in a if a[name] != b[name]} == {}
-
-
-def unpack(tar, into):
-    into.mkdir()
-    call("tar", "-C", into, "--acls", "--xattrs", "--xattrs-include=*", "-xpf", tar)
-    return into
 
 
 def test_a_tar_comes_out_as_it_went_in(store, tree, tmp_path):

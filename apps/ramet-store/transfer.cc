@@ -45,10 +45,9 @@ Status import_image(const Place& place, const Import& import) {
 namespace {
 
 // By way of a tar without a name in the store's directory.
-Status export_directory(const Place& place, image::Manifest& manifest, const chunk::Store& store, const std::string& path,
-                        const commit::OnProgress& progress) {
-  TRY_ASSIGN(const UniqueFd tar,
-             commit::export_unnamed(commit::ExportFormat::kTar, manifest, store, place.directory, progress));
+Status export_directory(const Place& place, const commit::ExportRequest& request, image::Manifest& manifest,
+                        const chunk::Store& store, const std::string& path) {
+  TRY_ASSIGN(const UniqueFd tar, commit::export_unnamed(request, manifest, store, place.directory));
   uint64_t at = 0;
   const auto read = [&](std::span<std::byte> into) -> Result<size_t> {
     TRY_ASSIGN(const uint64_t bytes, file_size(tar.get()));
@@ -70,17 +69,19 @@ Status export_directory(const Place& place, image::Manifest& manifest, const chu
 }  // namespace
 
 Status export_image(const Place& place, const std::string& name, const std::string& path, const std::string& format_name) {
-  const bool is_directory = format_name == "dir";
-  TRY_ASSIGN(const commit::ExportFormat format, commit::export_format(is_directory ? "tar" : format_name));
+  const bool is_directory = format_name == "dir" || (format_name == "oci" && path.ends_with("/"));
+  TRY_ASSIGN(const commit::ExportFormat format, commit::export_format(format_name == "dir" ? "tar" : format_name));
   TRY_ASSIGN(const ReadStore o, open_to_read(place));
   TRY_ASSIGN(image::ManifestRoot root, o.catalogue.get(name));
   image::Manifest manifest = commit::manifest_in(*o.store, std::move(root));
   cli::Steps steps(name, place.quiet);
-  const auto progress = [&](const commit::Progress& p) { steps.reach(p.step, p.done_bytes, p.total_bytes); };
+  const commit::ExportRequest request{.format = format, .name = name, .progress = [&](const commit::Progress& p) {
+                                        steps.reach(p.step, p.done_bytes, p.total_bytes);
+                                      }};
   if (is_directory)
-    TRY(export_directory(place, manifest, *o.store, path, progress));
+    TRY(export_directory(place, request, manifest, *o.store, path));
   else
-    TRY(commit::export_image(format, manifest, *o.store, path, progress));
+    TRY(commit::export_image(request, manifest, *o.store, path));
   steps.finish();
   if (place.json) print({{"name", name}, {"file", path}, {"bytes", manifest.root().blocks * image::kBlockBytes}});
   return {};

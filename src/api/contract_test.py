@@ -287,10 +287,18 @@ class ContractTest(unittest.TestCase):
         with tarfile.open(fileobj=io.BytesIO(back)) as archive:
             self.assertEqual(archive.getnames(), [".", "./hello"])
             self.assertEqual(archive.extractfile("./hello").read(), b"there")
-        refused = self.call("exportImage", name="q", query={"format": "tar"}, status=400)["error"]
-        self.assertIn("does not begin with an ext4 file system", refused["message"])
-        self.assertIn("Export it as raw", refused["hint"])
-        for name in ("q", "r", "t"):
+        layout = self.call("exportImage", name="t", query={"format": "oci"}, status=200)
+        with tarfile.open(fileobj=io.BytesIO(layout)) as archive:
+            index = json.load(archive.extractfile("index.json"))
+            self.assertEqual(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"], "t")
+            self.assertIn(back, [archive.extractfile(m).read() for m in archive.getmembers() if m.isfile()])
+        self.call("importImage", raw=layout, name="u", query={"disk_mib": 64}, status=201)
+        self.assertEqual(self.call("exportImage", name="u", query={"format": "tar"}, status=200), back)
+        for form in ("tar", "oci"):
+            refused = self.call("exportImage", name="q", query={"format": form}, status=400)["error"]
+            self.assertIn("does not begin with an ext4 file system", refused["message"])
+            self.assertIn("Export it as raw", refused["hint"])
+        for name in ("q", "r", "t", "u"):
             self.call("deleteImage", name=name, status=204)
 
     def test_images_that_are_refused_say_why(self):

@@ -236,18 +236,20 @@ void add_image_commands(Line& line, CLI::App& app) {
           "  raw     the disk as it is; blocks of zeros become holes\n"
           "  qcow2   the same as a qcow2 file\n"
           "  tar     the files of a disk that is an ext4 file system without partitions\n"
-          "  dir     the same, unpacked: as root with owners and device nodes, else without\n\n"
+          "  oci     these files as an OCI image of one layer, tagged with the image's name\n"
+          "  dir     the files, unpacked: as root with owners and device nodes, else without\n\n"
           "What is to be made must not exist, and is there when it is whole. Its name says the format unless --format does: "
-          ".qcow2, .tar, a\n"
-          "directory by a slash at its end, else raw. Tars and directories have holes, links, times, extended attributes and "
-          "POSIX ACLs, but\n"
-          "neither sockets nor lost+found.\n\n"
+          ".qcow2, .tar,\n"
+          ".oci.tar, a directory by a slash at its end (with --format oci the layout as a directory), else raw. Files come "
+          "with\n"
+          "holes, links, times, extended attributes and POSIX ACLs; sockets and lost+found do not.\n\n"
           "Examples:\n  ramet image export debian debian.raw\n  ramet image export debian debian.qcow2\n"
-          "  ramet image export app app.tar\n  ramet image export app root/",
+          "  ramet image export app app.tar\n  ramet image export app root/\n"
+          "  ramet image export app app.oci.tar && skopeo inspect oci-archive:app.oci.tar",
           Argument::kImage, [&line, &s] { return cmd_image_export(s, line.image); });
   out->add_option("name", line.image.name, "Image")->required();
   out->add_option("file", line.image.file, "New file or directory")->required();
-  out->add_option("-f,--format", line.image.format, "raw, qcow2, tar or dir (default: by the name)");
+  out->add_option("-f,--format", line.image.format, "raw, qcow2, tar, oci or dir (default: by the name)");
   CLI::App* commit = add(line, *group, "commit", "Make an image of a sandbox's disk",
                          "The disk is that of one instant, for which the file system in the sandbox is frozen; the sandbox "
                          "goes on meanwhile. Only\n"

@@ -277,6 +277,14 @@ class CliTest(unittest.TestCase):
         with tarfile.open(self.path / "files.tar") as archive:
             self.assertEqual(archive.getnames(), [".", "./link", "./etc", "./etc/hostname"])
         self.assertEqual(subprocess.run(["diff", "-r", "--no-dereference", root, self.path / "files"], check=False).returncode, 0)
+        self.ramet("image", "export", "dir", self.path / "files.oci.tar")
+        self.ramet("image", "export", "dir", f"{self.path}/as-oci/", "--format", "oci")
+        for source in ("files.oci.tar", "as-oci"):
+            self.ramet("image", "import", self.path / source, "again", "--tag", "dir")
+            self.ramet("image", "export", "again", f"{self.path}/again/")
+            subprocess.run(["diff", "-r", "--no-dereference", root, self.path / "again"], check=True)
+            subprocess.run(["rm", "-r", self.path / "again", self.path / source], check=True)
+            self.ramet("image", "rm", "again")
         self.ramet("image", "export", "dir", self.path / "files", "--format", "dir", status=4)
         self.ramet("image", "export", "dir", self.path / "files.tar.gz", status=2)
         self.assertIn("compress that", self.stderr)

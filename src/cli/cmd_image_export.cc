@@ -18,26 +18,33 @@ namespace json = boost::json;
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr size_t kBlockBytes = 4096;
 
-std::string target_of(const std::string& name) { return "/v1/images/" + percent_encode(name); }
+std::string resource_of(const std::string& name) { return "/v1/images/" + percent_encode(name); }
 
-// raw, qcow2, tar, dir, or whatever was said.
-Result<std::string> format_of(const ImageOptions& options) {
-  if (!options.format.empty()) return options.format;
-  const std::string& name = options.file;
-  if (name.ends_with("/")) return "dir";
-  if (name.ends_with(".qcow2")) return "qcow2";
-  if (name.ends_with(".tar")) return "tar";
+enum class Shape { kFile, kDirectory };
+struct Target {
+  std::string format;  // of what the server sends: raw, qcow2, tar, oci, or whatever was said
+  Shape shape = Shape::kFile;
+};
+Result<Target> target_of(const ImageOptions& options) {
+  const std::string &said = options.format, &name = options.file;
+  const bool slash = name.ends_with("/");
+  if (said == "oci") return Target{"oci", slash ? Shape::kDirectory : Shape::kFile};
+  if (said == "dir" || (said.empty() && slash)) return Target{"tar", Shape::kDirectory};
+  if (!said.empty()) return Target{said};
+  if (name.ends_with(".qcow2")) return Target{"qcow2"};
+  if (name.ends_with(".oci") || name.ends_with(".oci.tar")) return Target{"oci"};
+  if (name.ends_with(".tar")) return Target{"tar"};
   for (const char* compressed : {".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst"})
     if (name.ends_with(compressed))
       return tl::unexpected<Error>(Error(ErrorKind::kInvalid, name + ": tars are written as they are, not compressed")
                                        .with_hint("Export to a file named .tar and compress that."));
-  return "raw";
+  return Target{"raw"};
 }
 
 Result<std::unique_ptr<HttpStream>> open_image(Session& session, const ApiClient& api, const std::string& name,
                                                const std::string& format) {
   const Waiting waiting("converting " + name, session.quiet || session.json);
-  return api.open_stream("GET", target_of(name) + "/content" + (format == "raw" ? "" : "?format=" + percent_encode(format)));
+  return api.open_stream("GET", resource_of(name) + "/content" + (format == "raw" ? "" : "?format=" + percent_encode(format)));
 }
 
 // Fills whole pieces, so that zeros of them can become holes.
@@ -87,9 +94,9 @@ void note_losses(const Session& session, const Unpacked& unpacked) {
     session.note(std::to_string(unpacked.changed) + " files could not be made as they are, the first: " + unpacked.not_whole);
 }
 
-Result<int> export_directory(Session& session, const ImageOptions& options) {
+Result<int> export_directory(Session& session, const ImageOptions& options, const std::string& format) {
   TRY_ASSIGN(const ApiClient* api, session.api());
-  TRY_ASSIGN(const std::unique_ptr<HttpStream> stream, open_image(session, *api, options.name, "tar"));
+  TRY_ASSIGN(const std::unique_ptr<HttpStream> stream, open_image(session, *api, options.name, format));
   Progress progress("export " + options.name, 0, session.quiet || session.json);
   const auto read = [&](std::span<std::byte> into) -> Result<size_t> {
     TRY_ASSIGN(const size_t n, stream->read_some(into));
@@ -110,7 +117,7 @@ Result<int> export_directory(Session& session, const ImageOptions& options) {
 
 Result<int> export_file(Session& session, const ImageOptions& options, const std::string& format) {
   TRY_ASSIGN(const ApiClient* api, session.api());
-  TRY_ASSIGN(const json::value image, api->call("GET", target_of(options.name)));
+  TRY_ASSIGN(const json::value image, api->call("GET", resource_of(options.name)));
   TRY_ASSIGN(const std::unique_ptr<HttpStream> stream, open_image(session, *api, options.name, format));
   TRY_ASSIGN(const UniqueFd file, open_file(options.file, O_RDWR | O_CREAT | O_EXCL, 0644));
   Progress progress("export " + options.name, format == "raw" ? image.at("bytes").to_number<uint64_t>() : 0,
@@ -128,8 +135,9 @@ Result<int> export_file(Session& session, const ImageOptions& options, const std
 }  // namespace
 
 Result<int> cmd_image_export(Session& session, const ImageOptions& options) {
-  TRY_ASSIGN(const std::string format, format_of(options));
-  return format == "dir" ? export_directory(session, options) : export_file(session, options, format);
+  TRY_ASSIGN(const Target target, target_of(options));
+  return target.shape == Shape::kDirectory ? export_directory(session, options, target.format)
+                                           : export_file(session, options, target.format);
 }
 
 }  // namespace ramet::cli

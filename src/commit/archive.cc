@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "base/file.h"
 #include "base/utf8_names.h"
+#include "commit/tar_use.h"
 
 namespace ramet::commit {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 constexpr size_t kReadBytes = 256u << 10, kSpoolAlignment = 4096;
 constexpr uint64_t kHeadersPerFile = 4096;  // bytes
 constexpr size_t kMostXattrs = 128, kMostXattrBytes = 64u << 10;
-constexpr std::string_view kWhiteout = ".wh.", kOpaque = ".wh..wh..opq";
+constexpr std::string_view kOpaque = ".wh..wh..opq";
 
 struct FreeArchive {
   void operator()(archive* a) const { archive_read_free(a); }

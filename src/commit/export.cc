@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "commit/oci_export.h"
 #include "commit/output_file.h"
 #include "commit/program.h"
 #include "commit/tar_export.h"
@@ -21,10 +22,16 @@ Status convert(int raw, int qcow2, uint64_t disk_bytes, const ImageLimits& limit
 }
 
 // `directory`: for work.
-Status write_as(ExportFormat format, image::Manifest& manifest, const chunk::Store& store, const OutputFile& out,
-                const std::string& directory, const OnProgress& progress, const ImageLimits& limits) {
-  if (format == ExportFormat::kRaw) return export_raw(manifest, store, out.fd(), progress);
-  if (format == ExportFormat::kTar) return export_tar(manifest, store, out.fd(), progress, limits);
+Status write_as(const ExportRequest& request, image::Manifest& manifest, const chunk::Store& store, const OutputFile& out,
+                const std::string& directory) {
+  const OnProgress& progress = request.progress;
+  const ImageLimits& limits = request.limits;
+  switch (request.format) {
+    case ExportFormat::kRaw: return export_raw(manifest, store, out.fd(), progress);
+    case ExportFormat::kTar: return export_tar(TarUse::kFiles, manifest, store, out.fd(), progress, limits);
+    case ExportFormat::kOci: return export_oci({out.fd(), request.name, directory}, manifest, store, progress, limits);
+    case ExportFormat::kQcow2: break;
+  }
   TRY_ASSIGN(const OutputFile raw, OutputFile::temporary(directory));
   TRY(export_raw(manifest, store, raw.fd(), progress));
   return convert(raw.fd(), out.fd(), manifest.root().blocks * image::kBlockBytes, limits);
@@ -36,21 +43,22 @@ Result<ExportFormat> export_format(std::string_view name) {
   if (name == "raw") return ExportFormat::kRaw;
   if (name == "qcow2") return ExportFormat::kQcow2;
   if (name == "tar") return ExportFormat::kTar;
-  return fail(ErrorKind::kInvalid, "image format '" + std::string(name) + "'; images are exported as raw, qcow2 or tar");
+  if (name == "oci") return ExportFormat::kOci;
+  return fail(ErrorKind::kInvalid, "image format '" + std::string(name) + "'; images are exported as raw, qcow2, tar or oci");
 }
 
-Status export_image(ExportFormat format, image::Manifest& manifest, const chunk::Store& store, const std::string& path,
-                    const OnProgress& progress, const ImageLimits& limits) {
+Status export_image(const ExportRequest& request, image::Manifest& manifest, const chunk::Store& store,
+                    const std::string& path) {
   TRY_ASSIGN(OutputFile out, OutputFile::at(path));
   const std::string directory = std::filesystem::path(path).parent_path();
-  TRY(write_as(format, manifest, store, out, directory.empty() ? "." : directory, progress, limits));
+  TRY(write_as(request, manifest, store, out, directory.empty() ? "." : directory));
   return out.publish();
 }
 
-Result<UniqueFd> export_unnamed(ExportFormat format, image::Manifest& manifest, const chunk::Store& store,
-                                const std::string& directory, const OnProgress& progress, const ImageLimits& limits) {
+Result<UniqueFd> export_unnamed(const ExportRequest& request, image::Manifest& manifest, const chunk::Store& store,
+                                const std::string& directory) {
   TRY_ASSIGN(OutputFile out, OutputFile::temporary(directory));
-  TRY(write_as(format, manifest, store, out, directory, progress, limits));
+  TRY(write_as(request, manifest, store, out, directory));
   return std::move(out).release();
 }
 

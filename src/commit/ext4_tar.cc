@@ -16,10 +16,17 @@ constexpr size_t kMostRanges = 1u << 16;
 constexpr size_t kCopyBytes = 256u << 10;
 constexpr size_t kMostPathBytes = 4095;
 
+tl::unexpected<Error> no_name_in_a_layer(const std::string& path) {
+  return tl::unexpected<Error>(Error(ErrorKind::kInvalid, "'" + shown(path) +
+                                                              "' cannot stand in a layer of an OCI image, where '" +
+                                                              std::string(kWhiteout) + "' before a name takes that file away")
+                                   .with_hint("Export the image as tar, or rename the file."));
+}
+
 class Walk {
  public:
-  Walk(const Ext4Disk& disk, const ImageLimits& limits, TarWriter& tar)
-      : disk_(disk), tar_(tar), reader_(disk, limits), data_left_(disk.disk().size()) {}
+  Walk(const Ext4Disk& disk, TarUse use, const ImageLimits& limits, TarWriter& tar)
+      : disk_(disk), use_(use), tar_(tar), reader_(disk, limits), data_left_(disk.disk().size()) {}
 
   Status run() {
     std::vector<Ext4Name> left{{".", EXT2_ROOT_INO}};
@@ -44,6 +51,7 @@ class Walk {
     const size_t first = left.size();
     for (Ext4Name& name : names) {
       if (at.inode == EXT2_ROOT_INO && name.name == "lost+found") continue;
+      if (use_ == TarUse::kLayer && name.name.starts_with(kWhiteout)) return no_name_in_a_layer(at.name + "/" + name.name);
       TRY_ASSIGN(const bool is_directory, take({at.name + "/" + name.name, name.inode}));
       if (is_directory) left.push_back({at.name + "/" + name.name, name.inode});
     }
@@ -134,6 +142,7 @@ class Walk {
   }
 
   const Ext4Disk& disk_;
+  const TarUse use_;
   TarWriter& tar_;
   Ext4DirectoryReader reader_;
   uint64_t data_left_;  // an honest file system has less than its disk
@@ -144,11 +153,11 @@ class Walk {
 
 }  // namespace
 
-Status write_tar(const image::BlockSource& source, const ImageLimits& limits, const TarWriter::Sink& sink) {
+Status write_tar(const image::BlockSource& source, TarUse use, const ImageLimits& limits, const TarWriter::Sink& sink) {
   DiskBytes bytes(source);
   TRY_ASSIGN(const std::unique_ptr<Ext4Disk> disk, Ext4Disk::open(bytes, kReadsPerFile * limits.max_files));
   TRY_ASSIGN(const std::unique_ptr<TarWriter> tar, TarWriter::open(sink));
-  return Walk(*disk, limits, *tar).run();
+  return Walk(*disk, use, limits, *tar).run();
 }
 
 }  // namespace ramet::commit

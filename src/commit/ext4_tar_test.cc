@@ -54,11 +54,11 @@ class Ext4TarTest : public chunk::testing::StoreFixture {
     bytes.at(at) = byte;
     ASSERT_TRUE(replace_file(disk_, bytes));
   }
-  Status write(const ImageLimits& limits = kLimits) {
+  Status write(const ImageLimits& limits = kLimits, TarUse use = TarUse::kFiles) {
     const std::string bytes = read_file(disk_).value();
     const testing::MemoryDisk disk(as_bytes(bytes));
     tar_.clear();
-    return write_tar(disk, limits, [this](std::span<const std::byte> part) {
+    return write_tar(disk, use, limits, [this](std::span<const std::byte> part) {
       tar_.append(reinterpret_cast<const char*>(part.data()), part.size());
       return Status();
     });
@@ -142,7 +142,7 @@ TEST_F(Ext4TarTest, ASinkThatIsFullEndsIt) {
   const std::string bytes = read_file(disk_).value();
   const testing::MemoryDisk disk(as_bytes(bytes));
   const auto full = [](std::span<const std::byte>) { return Status(fail(ErrorKind::kNoSpace, "full")); };
-  EXPECT_EQ(write_tar(disk, kLimits, full).error().kind(), ErrorKind::kNoSpace);
+  EXPECT_EQ(write_tar(disk, TarUse::kFiles, kLimits, full).error().kind(), ErrorKind::kNoSpace);
 }
 
 TEST_F(Ext4TarTest, DisksWithoutSuchAFileSystemAreRefused) {
@@ -240,11 +240,24 @@ TEST_F(Ext4TarTest, ABombOfSharedBlocksIsRefused) {
   EXPECT_LT(tar_.size(), 3u << 20);
 }
 
+TEST_F(Ext4TarTest, ALayerHasNoNamesThatTakeFilesAway) {
+  ASSERT_TRUE(write(kLimits, TarUse::kLayer));
+  const std::string before = tar_;
+  ASSERT_TRUE(write());
+  EXPECT_EQ(tar_, before) << "else it is the same tar";
+  replace("evilname", ".wh.name");
+  EXPECT_TRUE(write());
+  const Status layer = write(kLimits, TarUse::kLayer);
+  ASSERT_FALSE(layer);
+  EXPECT_EQ(layer.error().kind(), ErrorKind::kInvalid);
+  EXPECT_THAT(layer.error().message(), HasSubstr("'./.wh.name' cannot stand in a layer"));
+}
+
 // The real thing, in its own process.
 TEST_F(Ext4TarTest, AnImageComesOutAsATar) {
   image::Manifest manifest = imported();
   const std::string out = directory_.path + "/out.tar";
-  ASSERT_TRUE(export_image(ExportFormat::kTar, manifest, *store_, out));
+  ASSERT_TRUE(export_image({.format = ExportFormat::kTar}, manifest, *store_, out));
   ASSERT_TRUE(write());
   EXPECT_EQ(read_file(out).value(), tar_);
 }
@@ -252,7 +265,7 @@ TEST_F(Ext4TarTest, AnImageComesOutAsATar) {
 TEST_F(Ext4TarTest, ARefusalComesOutOfTheProcess) {
   debugfs(kHarms[0].commands);
   image::Manifest manifest = imported();
-  const Error error = export_unnamed(ExportFormat::kTar, manifest, *store_, directory_.path).error();
+  const Error error = export_unnamed({.format = ExportFormat::kTar}, manifest, *store_, directory_.path).error();
   EXPECT_EQ(error.kind(), ErrorKind::kInvalid);
   EXPECT_EQ(error.message(), "the file system is damaged: './dir/below/again' is a directory that is in two places");
   EXPECT_THAT(error.hint(), HasSubstr("Export the image as raw"));
@@ -262,7 +275,8 @@ TEST_F(Ext4TarTest, AStoreThatLostAChunkIsNoFaultOfTheImage) {
   image::Manifest manifest = imported();
   ASSERT_TRUE(manifest.chunk(0));  // its page is known
   ASSERT_TRUE(collect({}));
-  EXPECT_EQ(export_unnamed(ExportFormat::kTar, manifest, *store_, directory_.path).error().kind(), ErrorKind::kNotFound);
+  EXPECT_EQ(export_unnamed({.format = ExportFormat::kTar}, manifest, *store_, directory_.path).error().kind(),
+            ErrorKind::kNotFound);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "chunk/digest.h"
+#include "commit/oci_documents.h"
 #include "commit/oci_json.h"
 #include "commit/qcow2_header.h"
 #include "commit/unfinished_format.h"
@@ -55,6 +57,36 @@ INSTANTIATE_TEST_SUITE_P(Samples, RefusedQcow2,
                            std::erase(name, '-');
                            return name;
                          });
+
+TEST(OciDocuments, AreReadAsTheyWereMeant) {
+  const OciLayer layer{chunk::sha256(as_bytes("a tar")), 5ull << 33};
+  const OciDocuments documents = oci_documents(layer, "app");
+  const OciDescriptor image = choose_oci_image(decode_oci_index(documents.index.text).value(), "app").value();
+  EXPECT_EQ(image.platform, "linux/amd64");
+  EXPECT_EQ(documents.manifest.path, "blobs/sha256/" + image.digest.to_hex());
+  EXPECT_EQ(image.bytes, documents.manifest.text.size());
+  EXPECT_EQ(image.digest, chunk::sha256(as_bytes(documents.manifest.text)));
+  const std::vector<OciDescriptor> layers = decode_oci_manifest(documents.manifest.text).value();
+  ASSERT_EQ(layers.size(), 1u);
+  EXPECT_EQ(layers[0].digest, layer.digest);
+  EXPECT_EQ(layers[0].bytes, layer.bytes);
+}
+
+// Others have taken copies: what was written stays what is written.
+TEST(OciDocuments, AreTheSameForEver) {
+  const OciDocuments documents = oci_documents({{}, 10}, "app");
+  const std::string zeros(64, '0');
+  EXPECT_EQ(documents.layout.text, R"({"imageLayoutVersion":"1.0.0"})");
+  EXPECT_EQ(
+      documents.config.text,
+      R"({"architecture":"amd64","os":"linux","config":{},"rootfs":{"type":"layers","diff_ids":["sha256:)" + zeros + R"("]}})");
+  EXPECT_EQ(documents.manifest.text,
+            R"({"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":)"
+            R"({"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:)" +
+                documents.config.path.substr(13) + R"(","size":)" + std::to_string(documents.config.text.size()) +
+                R"(},"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"sha256:)" + zeros +
+                R"(","size":10}]})");
+}
 
 TEST(OciJson, TheImageForThisPlatformIsChosen) {
   const std::vector<OciDescriptor> images = decode_oci_index(sample("oci_json_fuzz", "index")).value();

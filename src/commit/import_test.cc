@@ -68,7 +68,7 @@ class ImportTest : public chunk::testing::StoreFixture {
   void expect_whole() {
     image::Manifest manifest = manifest_in(*store_, catalogue_.get("a").value());
     const std::string out = directory_.path + "/out.raw";
-    ASSERT_TRUE(export_image(ExportFormat::kRaw, manifest, *store_, out));
+    ASSERT_TRUE(export_image({}, manifest, *store_, out));
     EXPECT_EQ(read_file(out, 1 << 30).value(), read_file(path_, 1 << 30).value());
     std::filesystem::remove(out);
   }
@@ -182,7 +182,7 @@ TEST_F(ImportTest, AnExportToAFullDiskLeavesNoFile) {
   const std::vector<std::string> before = files();
   for (const ExportFormat format : {ExportFormat::kRaw, ExportFormat::kQcow2}) {
     const FullDisk full(1 << 20);
-    const Status done = export_image(format, manifest, *store_, directory_.path + "/out");
+    const Status done = export_image({.format = format}, manifest, *store_, directory_.path + "/out");
     ASSERT_FALSE(done);
     EXPECT_THAT(done.error().message(), HasSubstr("File too large"));
     EXPECT_EQ(files(), before);

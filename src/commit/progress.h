@@ -9,7 +9,7 @@ namespace ramet::commit {
 
 struct Progress {
   uint64_t done_bytes = 0, total_bytes = 0;  // of this step; total 0: not known
-  std::string_view step = "store";           // "unpack", "convert" before that; "pack" of an export
+  std::string_view step = "store";           // "unpack", "convert" before that; "pack" of an export, "write" after it
 };
 using OnProgress = std::function<void(const Progress&)>;
 

@@ -71,23 +71,23 @@ Status tell(int file, const OnProgress& progress) {
 
 }  // namespace
 
-Status export_tar(image::Manifest& manifest, const chunk::Store& store, int file, const OnProgress& progress,
+Status export_tar(TarUse use, image::Manifest& manifest, const chunk::Store& store, int file, const OnProgress& progress,
                   const ImageLimits& limits) {
   TRY(limits.admit(kAdmitBytes));
   TRY_ASSIGN(const std::string program, own_program("ramet-files"));
   TRY_ASSIGN(SocketPair sockets, make_socket_pair(SOCK_STREAM));
   const uint64_t blocks = manifest.root().blocks;
   Answering answering(sockets.a.get(), manifest, store);
-  const Status done =
-      run_program({.argv = {program, std::to_string(sockets.b.get()), std::to_string(blocks), std::to_string(file)},
-                   .files = {sockets.b.get(), file},
-                   .max_file_bytes = most_tar_bytes(blocks * image::kBlockBytes),
-                   .address_space_bytes = kAddressSpace,
-                   .time = limits.program_time,
-                   .on_tick = [&]() -> Status {
-                     TRY(tell(file, progress));
-                     return limits.admit(kAdmitBytes);
-                   }});
+  const Status done = run_program({.argv = {program, std::to_string(sockets.b.get()), std::to_string(blocks),
+                                            std::to_string(file), std::string(name_of(use))},
+                                   .files = {sockets.b.get(), file},
+                                   .max_file_bytes = most_tar_bytes(blocks * image::kBlockBytes),
+                                   .address_space_bytes = kAddressSpace,
+                                   .time = limits.program_time,
+                                   .on_tick = [&]() -> Status {
+                                     TRY(tell(file, progress));
+                                     return limits.admit(kAdmitBytes);
+                                   }});
   sockets.b.reset();
   const Result<std::optional<Error>> said = answering.end();
   if (!done && done.error().kind() != ErrorKind::kInvalid) return done;  // not the process's own end, nor what it left unsaid

@@ -7,13 +7,14 @@
 #include "chunk/store.h"
 #include "commit/image_limits.h"
 #include "commit/progress.h"
+#include "commit/tar_use.h"
 #include "image/manifest.h"
 
 namespace ramet::commit {
 
 // Errors: kInvalid (no ext4 file system, or it is refused, with the reason), kUnavailable (no ramet-files), kTimeout, kNoSpace,
 // kIo, those of the store and of limits.admit; the file then has a part.
-Status export_tar(image::Manifest& manifest, const chunk::Store& store, int file, const OnProgress& progress,
+Status export_tar(TarUse use, image::Manifest& manifest, const chunk::Store& store, int file, const OnProgress& progress,
                   const ImageLimits& limits);
 
 }  // namespace ramet::commit

@@ -138,23 +138,24 @@ Result<std::unique_ptr<ImageDownload>> ImageDownload::begin(ImageStore& images, 
   return download;
 }
 
-// What the work takes at most: the file, and for qcow2 the raw disk beside it.
+// What the work takes at most: the file, and for qcow2 the raw disk, for OCI the layer beside it.
 Result<uint64_t> ImageDownload::work_bytes(commit::ExportFormat format) {
   uint64_t bytes = 0;
   for (uint64_t number = 0; number < image_->chunks(); number++) {
     TRY_ASSIGN(const Digest name, image_->chunk(number));
     if (name != image::kZeros) bytes += image_->blocks_of(number) * image::kBlockBytes;
   }
-  return format == commit::ExportFormat::kQcow2 ? 2 * bytes : bytes;
+  return format == commit::ExportFormat::kTar ? bytes : 2 * bytes;
 }
 
 Status ImageDownload::convert(commit::ExportFormat format, const ExportOptions& options) {
   TRY_ASSIGN(const uint64_t work, work_bytes(format));
   TRY(images_.options().admit(work));
   TRY(make_directories(incoming(images_), 0700));
-  const commit::ImageLimits limits = limits_of(images_, image_->id().name, options.given_up);
+  const std::string& name = image_->id().name;
+  const commit::ExportRequest request{.format = format, .name = name, .limits = limits_of(images_, name, options.given_up)};
   image::Manifest manifest = commit::manifest_in(images_.chunks(), image_->root());
-  TRY_ASSIGN(file_, commit::export_unnamed(format, manifest, images_.chunks(), incoming(images_), {}, limits));
+  TRY_ASSIGN(file_, commit::export_unnamed(request, manifest, images_.chunks(), incoming(images_)));
   TRY_ASSIGN(file_bytes_, file_size(file_.get()));
   return {};
 }

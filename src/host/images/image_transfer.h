@@ -65,7 +65,7 @@ struct ExportOptions {
 class ImageDownload {
  public:
   // A format other than raw is made first, in a file without a name.
-  // Errors: kInvalid (format, or a tar of an image that has none), those of the store; kUnavailable (a program is missing),
+  // Errors: kInvalid (format, or files of an image that has none), those of the store; kUnavailable (a program is missing),
   // kNoSpace, kTimeout, kCancelled.
   static Result<std::unique_ptr<ImageDownload>> begin(ImageStore& images, std::shared_ptr<OpenImage> image,
                                                       const ExportOptions& options);

@@ -150,10 +150,34 @@ TEST_F(FilesOfAnImage, ComeOutAsATar) {
   EXPECT_EQ(unfinished(), 0u);
 }
 
+TEST_F(FilesOfAnImage, ComeOutAsAnOciImageThatIsTakenAgain) {
+  const Bytes archive = download("files", {.format = "oci"});
+  EXPECT_EQ(download("files", {.format = "oci"}), archive) << "the same bytes each time";
+  const std::unique_ptr<ImageUpload> upload = own_->upload("again").value();
+  ASSERT_TRUE(upload->write(archive));
+  ASSERT_TRUE(upload->finish({.tag = "files"})) << "it is known as what it is, and has its name";
+  EXPECT_EQ(download("again", {.format = "tar"}), download("files", {.format = "tar"}));
+}
+
 TEST_F(FilesOfAnImage, AreWorkThatNeedsRoomAndSomebodyWhoWaits) {
-  EXPECT_EQ(own_->download("files", {.format = "tar", .given_up = [] { return true; }}).error().kind(), ErrorKind::kCancelled);
-  full_ = true;
-  EXPECT_EQ(own_->download("files", {.format = "tar"}).error().kind(), ErrorKind::kNoSpace);
+  for (const char* format : {"tar", "oci"}) {
+    full_ = false;
+    EXPECT_EQ(own_->download("files", {.format = format, .given_up = [] { return true; }}).error().kind(),
+              ErrorKind::kCancelled);
+    full_ = true;
+    EXPECT_EQ(own_->download("files", {.format = format}).error().kind(), ErrorKind::kNoSpace);
+    EXPECT_EQ(unfinished(), 0u);
+  }
+}
+
+// The layer is made when the first question comes behind it.
+TEST_F(FilesOfAnImage, AreGivenUpBetweenTheLayerAndItsArchive) {
+  int asked = 0;
+  ASSERT_TRUE(own_->download("files", {.format = "oci", .given_up = [&] { return asked++, false; }}));
+  const int last = asked;
+  asked = 0;
+  EXPECT_EQ(own_->download("files", {.format = "oci", .given_up = [&] { return ++asked == last; }}).error().kind(),
+            ErrorKind::kCancelled);
   EXPECT_EQ(unfinished(), 0u);
 }
 

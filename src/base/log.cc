@@ -3,7 +3,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 namespace ramet {
 namespace {
@@ -12,19 +15,12 @@ struct LogState {
   LogLevel level = LogLevel::kInfo;
 };
 LogState state;  // written only while single-threaded (log_init)
-}  // namespace
 
-void log_init(std::string_view program, std::string_view tag, LogLevel level) {
-  if (tag.empty())
-    std::snprintf(state.prefix, sizeof state.prefix, "%.*s", static_cast<int>(program.size()), program.data());
-  else
-    std::snprintf(state.prefix, sizeof state.prefix, "%.*s[%.*s]", static_cast<int>(program.size()), program.data(),
-                  static_cast<int>(tag.size()), tag.data());
-  state.level = level;
-}
+std::atomic<uint64_t> lost_lines{0};  // since the last line that was written
+std::atomic<int> lost_why{0};         // errno
+std::atomic<bool> torn{false};        // the last line was written in part: its end is missing
 
-void log_line(LogLevel level, std::string_view message) {
-  if (level < state.level) return;
+std::string format_line(LogLevel level, std::string_view message) {
   static constexpr const char* kNames[] = {"debug", "info", "warn", "error"};
   timespec ts;
   ::clock_gettime(CLOCK_REALTIME, &ts);
@@ -37,7 +33,45 @@ void log_line(LogLevel level, std::string_view message) {
   std::string line(head, static_cast<size_t>(n));
   for (const char c : message) line += (c == '\n' || c == '\r') ? ' ' : c;
   line += '\n';
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  return line;
+}
+
+bool put(std::string line) {
+  if (torn.exchange(false)) line.insert(line.begin(), '\n');
+  const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) return true;
+  lost_why = written < 0 ? errno : ENOSPC;
+  // Of a line that begins by ending the one before, the first byte does that.
+  if (written > 0 ? line[static_cast<size_t>(written) - 1] != '\n' : line.front() == '\n') torn = true;
+  return false;
+}
+
+bool say_what_was_lost() {
+  const uint64_t lost = lost_lines.exchange(0);
+  if (lost == 0) return true;
+  char buffer[128];
+  const std::string why = ::strerror_r(lost_why, buffer, sizeof buffer);
+  if (put(format_line(LogLevel::kWarn, std::to_string(lost) + " lines of this log are missing: " + why))) return true;
+  lost_lines += lost;
+  return false;
+}
+}  // namespace
+
+void log_init(std::string_view program, std::string_view tag, LogLevel level) {
+  if (tag.empty())
+    std::snprintf(state.prefix, sizeof state.prefix, "%.*s", static_cast<int>(program.size()), program.data());
+  else
+    std::snprintf(state.prefix, sizeof state.prefix, "%.*s[%.*s]", static_cast<int>(program.size()), program.data(),
+                  static_cast<int>(tag.size()), tag.data());
+  state.level = level;
+  lost_lines = 0;  // in a forked child: those are its parent's
+}
+
+void log_line(LogLevel level, std::string_view message) {
+  if (level < state.level) return;
+  const int err = errno;  // callers have yet to look at it
+  if (!say_what_was_lost() || !put(format_line(level, message))) lost_lines++;
+  errno = err;
 }
 
 }  // namespace ramet

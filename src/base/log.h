@@ -1,5 +1,6 @@
 // base/log.h - one line per event to stderr, one write(2) each, no locks: safe around fork(2) and from any thread.
-// Format: RFC 3339 time, level, program[tag], message. Not here: levels per module, files, rotation.
+// Format: RFC 3339 time, level, program[tag], message. What stderr does not take (a full disk) is lost, and the next line that
+// it takes says how much that was: nobody waits for a log. Not here: levels per module, files, rotation.
 #pragma once
 
 #include <string>

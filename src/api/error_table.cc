@@ -16,7 +16,9 @@ constexpr std::array kRows = {
              "Check the name; `ramet ls`, `ramet template ls`, `ramet image ls` or the directory above show what there is."},
     ErrorRow{"exists", 409, "Choose another name or remove the old one first."},
     ErrorRow{"conflict", 409, "Look at its state (`ramet ls`) and try again when it allows this."},
-    ErrorRow{"no_space", 507, "Free disk space on the host, or end sandboxes that are not needed (`ramet kill`)."},
+    ErrorRow{
+        "no_space", 507,
+        "Free disk space on the host: end sandboxes (`ramet kill`) or remove images (`ramet image rm`) that are not needed."},
     ErrorRow{"no_memory", 507, "End sandboxes that are not needed (`ramet kill`), or ask for less memory."},
     ErrorRow{"permission", 403, "Act as another user of the sandbox, e.g. `user` = `root` (`ramet ... -u root`)."},
     ErrorRow{"timeout", 504, "Try again; if it repeats, look at `ramet logs ID` and the daemon's log."},

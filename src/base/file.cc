@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <functional>
 
 namespace ramet {
@@ -15,6 +16,20 @@ Result<UniqueFd> UniqueFd::duplicate() const {
   if (fd < 0) return fail_errno("duplicate descriptor");
   return UniqueFd(fd);
 }
+
+namespace {
+
+// Whoever reads that a disk is full wants to know which, and how much was wanted.
+tl::unexpected<Error> fail_write(int fd, size_t bytes, const std::string& where) {
+  const int err = errno;
+  std::string what = "write " + std::to_string(bytes) + " bytes" + where;
+  std::error_code unknown;
+  const std::filesystem::path file = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), unknown);
+  if (!unknown && file.is_absolute()) what += " of " + file.string();
+  return fail_errno(what, err);
+}
+
+}  // namespace
 
 Result<UniqueFd> open_file(const std::string& path, int flags, mode_t mode) {
   int fd;
@@ -66,7 +81,7 @@ Status write_all(int fd, std::span<const std::byte> data) {
   while (!data.empty()) {
     const ssize_t n = ::write(fd, data.data(), data.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail_errno("write");
+    if (n < 0) return fail_write(fd, data.size(), "");
     data = data.subspan(static_cast<size_t>(n));
   }
   return {};
@@ -76,7 +91,7 @@ Status pwrite_all(int fd, std::span<const std::byte> data, uint64_t offset) {
   while (!data.empty()) {
     const ssize_t n = ::pwrite(fd, data.data(), data.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail_errno("write at offset " + std::to_string(offset));
+    if (n < 0) return fail_write(fd, data.size(), " at offset " + std::to_string(offset));
     data = data.subspan(static_cast<size_t>(n));
     offset += static_cast<uint64_t>(n);
   }

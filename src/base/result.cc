@@ -118,7 +118,11 @@ tl::unexpected<Error> fail_errno(std::string_view what, int err) {
   std::string message(what);
   message += ": ";
   message += strerror_r(err, buf, sizeof buf);
-  return tl::unexpected<Error>(Error(kind_of_errno(err), std::move(message), err));
+  Error error(kind_of_errno(err), std::move(message), err);
+  if (err == EMFILE || err == ENFILE)  // of this kind, but no matter of disks
+    error =
+        std::move(error).with_hint("Close what is not needed, or raise the limit of open files (`ulimit -n`, LimitNOFILE=).");
+  return tl::unexpected<Error>(std::move(error));
 }
 
 }  // namespace ramet

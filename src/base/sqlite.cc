@@ -73,7 +73,8 @@ tl::unexpected<Error> sql_fail(sqlite3* db, int code, std::string_view what) {
   const char* const why = kind == ErrorKind::kNoSpace ? sqlite3_errstr(SQLITE_FULL)
                           : db                        ? sqlite3_errmsg(db)
                                                       : sqlite3_errstr(code);
-  return fail(kind, "database: " + std::string(what) + ": " + why);
+  const char* const file = db ? sqlite3_db_filename(db, "main") : nullptr;
+  return fail(kind, "database " + std::string(file ? file : "") + ": " + std::string(what) + ": " + why);
 }
 
 // SQLite empties the log into the database every 1,000 pages (4 MiB); half of that more, for when the database cannot grow.

@@ -41,8 +41,8 @@ uint64_t anonymous_bytes(pid_t pid) {
 Status Admission::check_disk(uint64_t bytes) const {
   const uint64_t free_bytes = free_disk_bytes(state_dir_);
   if (free_bytes >= limits_.disk_reserve_bytes + bytes) return {};
-  return fail(ErrorKind::kNoSpace, mib(free_bytes) + " of disk are free, " + mib(bytes) + " are needed and " +
-                                       mib(limits_.disk_reserve_bytes) + " are kept in reserve");
+  return fail(ErrorKind::kNoSpace, mib(free_bytes) + " are free on the disk of " + state_dir_ + ", " + mib(bytes) +
+                                       " are needed and " + mib(limits_.disk_reserve_bytes) + " are kept in reserve");
 }
 
 Result<Admission::Reservation> Admission::reserve(uint64_t memory_bytes, uint64_t disk_bytes) {

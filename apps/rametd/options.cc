@@ -82,6 +82,7 @@ Parsed parse_command_line(int argc, char** argv) {
   o.host.vmm_program = default_vmm_program();
   o.host.version = RAMET_VERSION;
   uint64_t stop_grace_s = 5;
+  uint64_t store_interval_s = static_cast<uint64_t>(o.host.store_interval.count()) / 1000;
 
   CLI::App app{kDescription, "rametd"};
   app.footer(kFooter);
@@ -127,6 +128,10 @@ Parsed parse_command_line(int argc, char** argv) {
   app.add_option("--chunk-cache-mib", o.host.chunk_cache_mib,
                  "Space of STATE for parts of images that are read often, beside what the images need")
       ->group("Images");
+  app.add_option("--store-interval", store_interval_s,
+                 "Seconds between two looks after the store: space of deleted images is given back, one pack is checked")
+      ->check(CLI::Range(1, 86400))
+      ->group("Images");
   app.add_option("--prefetch-after", o.host.fill_after_misses,
                  "A part of an image (16 MiB) is fetched whole when so many blocks of it were asked for; 0: never")
       ->envname("RAMET_PREFETCH_AFTER")
@@ -167,6 +172,7 @@ Parsed parse_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     parsed.exit_code = app.exit(e) == 0 ? 0 : 2;
   }
+  o.host.store_interval = std::chrono::seconds(store_interval_s);
   o.http.stop_grace = std::chrono::seconds(stop_grace_s);
   return parsed;
 }

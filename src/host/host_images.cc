@@ -52,6 +52,7 @@ Status HostImpl::attach_base(const MachineRow& row, Machine& machine) {
 
 void HostImpl::tend_images() {
   slow_->post_at(deadline_after(options_.store_interval), [this] { tend_images(); });
+  template_store_->drop_old_uploads();
   images_->scrub();
   std::set<std::string> wanted;
   const Result<std::vector<MachineRow>> rows = registry_->machines();

@@ -44,7 +44,8 @@ Status HostImpl::start() {
   TRY_ASSIGN(watcher_, Watcher::start());
   TRY_ASSIGN(registry_, Registry::open(paths_.database()));
   TRY(open_images());
-  template_store_ = std::make_unique<TemplateStore>(paths_, images_->store(), options_.disk_reserve_mib << 20);
+  template_store_ = std::make_unique<TemplateStore>(paths_, images_->store(),
+                                                    [this](uint64_t bytes) { return admission_.check_disk(bytes); });
   context_.reset(new Context{options_, paths_, *registry_, *images_, *template_store_, resources_, *watcher_, admission_,
                              [this](const std::string& id) { on_machine_end(id); },
                              [this] {

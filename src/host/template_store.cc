@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,8 +10,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/all_zero.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "chunk/digest.h"
 #include "chunk/sha256.h"
@@ -42,66 +39,6 @@ Result<std::string> hash_file(const std::string& path) {
   }
 }
 
-// Writes "path.part-ID", becomes "path" (with "path.sha256" beside it) in finish().
-class UploadWriter final : public TemplateFileWriter {
- public:
-  UploadWriter(std::string name, std::string path, UniqueFd fd, std::string part, uint64_t reserve)
-      : name_(std::move(name)), path_(std::move(path)), part_(std::move(part)), fd_(std::move(fd)), reserve_(reserve) {}
-  ~UploadWriter() override {
-    if (!part_.empty()) ::unlink(part_.c_str());
-  }
-
-  Status write(std::span<const std::byte> data) override {
-    TRY(check_room(data.size()));
-    sha_.add(data);
-    while (!data.empty()) {
-      // Whole zero blocks are left out: the file stays as sparse as its source was.
-      const size_t in_block = kBlock - bytes_ % kBlock;
-      size_t n = std::min(in_block, data.size());
-      if (all_zero(data.first(n))) {
-        bytes_ += n;
-        data = data.subspan(n);
-        continue;
-      }
-      while (n < data.size() && n < (1u << 20) && !all_zero(data.subspan(n, std::min(kBlock, data.size() - n))))
-        n += std::min(kBlock, data.size() - n);
-      TRY(pwrite_all(fd_.get(), data.first(n), bytes_));
-      bytes_ += n;
-      data = data.subspan(n);
-    }
-    return {};
-  }
-
-  Result<TemplateFile> finish() override {
-    if (::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) < 0) return fail_errno("size of " + name_);
-    if (::fsync(fd_.get()) < 0) return fail_errno("sync " + name_);
-    TemplateFile f{name_, bytes_, sha_.end().to_hex()};
-    TRY(replace_file(path_ + ".sha256", f.sha256));
-    if (::rename(part_.c_str(), path_.c_str()) < 0) return fail_errno("finish upload of " + name_);
-    part_.clear();
-    return f;
-  }
-
- private:
-  Status check_room(size_t more) {
-    since_check_ += more;
-    if (since_check_ < (16u << 20) && bytes_ != 0) return {};
-    since_check_ = 0;
-    struct statvfs v;
-    if (::fstatvfs(fd_.get(), &v) < 0) return fail_errno("free space");
-    const uint64_t free_bytes = static_cast<uint64_t>(v.f_bavail) * v.f_frsize;
-    if (free_bytes >= reserve_ + (16u << 20)) return {};
-    return fail(ErrorKind::kNoSpace, "the host has " + std::to_string(free_bytes >> 20) + " MiB left for templates and keeps " +
-                                         std::to_string(reserve_ >> 20) + " MiB in reserve");
-  }
-  std::string name_, path_, part_;
-  UniqueFd fd_;
-  const uint64_t reserve_;
-  chunk::Sha256 sha_;
-  uint64_t bytes_ = 0;
-  uint64_t since_check_ = 0;
-};
-
 Status check_elf(const std::string& path) {
   TRY_ASSIGN(const UniqueFd fd, open_file(path, O_RDONLY | O_NOFOLLOW));
   std::byte head[20];
@@ -128,21 +65,17 @@ Result<std::unique_ptr<TemplateFileWriter>> TemplateStore::upload_file(const std
   TRY(check_template_name(name));
   if (!is_template_file(file))
     return fail(ErrorKind::kInvalid, "a template has the files vmlinux, initrd and disk.img, not '" + file.substr(0, 64) + "'");
-  const std::string dir = upload_dir(name);
-  TRY(make_directories(dir, 0700));
-  const std::string path = dir + "/" + file;
-  const std::string part = path + "." + new_id("up");
-  TRY_ASSIGN(UniqueFd fd, open_file(part, O_RDWR | O_CREAT | O_EXCL, 0600));
-  return std::make_unique<UploadWriter>(file, path, std::move(fd), part, disk_reserve_bytes_);
+  return uploads_.write(name, file);
 }
 
 Result<Template> TemplateStore::commit(const std::string& name, std::string_view template_json) {
   TRY(check_template_name(name));
   const std::lock_guard lock(commit_mutex_);
+  TRY_ASSIGN(const std::shared_ptr<TemplateUploads::Use> upload, uploads_.use(name));
   TRY_ASSIGN(const TemplateInfo info, parse_template_json(template_json));
   if (info.name != name)
     return fail(ErrorKind::kInvalid, "template.json names '" + info.name + "', the request '" + name + "'");
-  const std::string dir = upload_dir(name), target = paths_.template_dir(name);
+  const std::string dir = uploads_.directory(name), target = paths_.template_dir(name);
   for (const TemplateFile& f : info.files) TRY(check_uploaded(f, name));
   TRY(check_elf(dir + "/vmlinux"));
   // Held until the template is there: then it is known to be needed.
@@ -166,7 +99,7 @@ Result<Template> TemplateStore::commit(const std::string& name, std::string_view
 }
 
 Status TemplateStore::check_uploaded(const TemplateFile& f, const std::string& name) {
-  const std::string path = upload_dir(name) + "/" + f.name;
+  const std::string path = uploads_.directory(name) + "/" + f.name;
   struct stat st;
   if (::stat(path.c_str(), &st) < 0) return take_over(f, name);
   if (static_cast<uint64_t>(st.st_size) != f.bytes)
@@ -180,7 +113,7 @@ Status TemplateStore::check_uploaded(const TemplateFile& f, const std::string& n
 
 // What the host has already need not travel again: any template's disk, and files of the present template.
 Status TemplateStore::take_over(const TemplateFile& f, const std::string& name) {
-  const std::string dir = upload_dir(name);
+  const std::string dir = uploads_.directory(name);
   TRY(make_directories(dir, 0700));
   if (f.name == "disk.img")
     if (const Result<std::shared_ptr<OpenImage>> there = images_.use({ImageSpace::kTemplate, f.sha256}))
@@ -213,10 +146,11 @@ Result<std::shared_ptr<OpenImage>> TemplateStore::disk_in_store(const TemplateIn
 Status TemplateStore::remove(const std::string& name) {
   TRY(check_template_name(name));
   const std::lock_guard lock(commit_mutex_);
-  const std::string target = paths_.template_dir(name), away = paths_.templates() + "/.upload-removed-" + name;
+  const std::string target = paths_.template_dir(name), away = paths_.templates() + "/.removed-" + name;
   std::error_code ec;
   std::filesystem::remove_all(away, ec);
   if (::rename(target.c_str(), away.c_str()) < 0) {
+    if (errno == ENOENT && uploads_.give_up(name)) return {};
     if (errno == ENOENT) return fail(ErrorKind::kNotFound, "there is no template '" + name + "'");
     return fail_errno("remove template " + name);
   }
@@ -284,9 +218,10 @@ Result<TemplateFiles> TemplateStore::open_files(const Template& t) {
 }
 
 void TemplateStore::sweep() const {
+  uploads_.sweep();
   std::error_code ec;
   for (const auto& e : std::filesystem::directory_iterator(paths_.templates(), ec))
-    if (e.path().filename().string().rfind(".upload-", 0) == 0) std::filesystem::remove_all(e.path(), ec);
+    if (e.path().filename().string().rfind(".removed-", 0) == 0) std::filesystem::remove_all(e.path(), ec);
 }
 
 }  // namespace ramet::host

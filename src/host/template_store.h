@@ -1,7 +1,7 @@
-// host/template_store.h - templates on disk: uploads, their check, atomic replacement, opening for a boot.
+// host/template_store.h - templates on disk: check of an upload, atomic replacement, opening for a boot.
 //
 //   templates/NAME/{template.json, vmlinux, initrd}     a template: immutable, replaced as a whole
-//   templates/.upload-NAME/                             files on their way in, disk.img among them; nobody boots them
+//   templates/.upload-NAME/                             files on their way in (template_uploads.h); nobody boots them
 //
 // The disk becomes an image in the store, named by its SHA-256; templates with the same disk share it. A disk.img that an
 // earlier version left beside the kernel is brought in when it is first used.
@@ -21,6 +21,7 @@
 #include "host/images/image_store.h"
 #include "host/paths.h"
 #include "host/streams.h"
+#include "host/template_uploads.h"
 #include "host/types.h"
 
 namespace ramet::host {
@@ -41,12 +42,16 @@ Result<TemplateInfo> parse_template_json(std::string_view text);
 
 class TemplateStore {
  public:
-  TemplateStore(const Paths& paths, ImageStore& images, uint64_t disk_reserve_bytes)
-      : paths_(paths), images_(images), disk_reserve_bytes_(disk_reserve_bytes) {}
+  // `admit`: whether the disk has room for so many bytes more of an upload.
+  TemplateStore(const Paths& paths, ImageStore& images, TemplateUploads::Admit admit, TemplateUploads::Limits limits = {})
+      : paths_(paths), images_(images), uploads_(paths, std::move(admit), limits) {}
 
   Result<std::unique_ptr<TemplateFileWriter>> upload_file(const std::string& name, const std::string& file);
   Result<Template> commit(const std::string& name, std::string_view template_json);
+  // Where there is no such template, an upload of it that nobody is writing.   Errors: kNotFound, by errno.
   Status remove(const std::string& name);
+  // Those that nobody goes on with.
+  void drop_old_uploads() { uploads_.drop_old(); }
   // Errors: kNotFound, kCorrupt.
   Result<Template> get(const std::string& name) const;
   std::vector<Template> list() const;
@@ -59,7 +64,6 @@ class TemplateStore {
   void sweep() const;
 
  private:
-  std::string upload_dir(const std::string& name) const { return paths_.templates() + "/.upload-" + name; }
   Status check_uploaded(const TemplateFile& file, const std::string& name);
   std::vector<std::string> names() const;
   Status take_over(const TemplateFile& file, const std::string& name);
@@ -68,7 +72,7 @@ class TemplateStore {
 
   const Paths& paths_;
   ImageStore& images_;
-  const uint64_t disk_reserve_bytes_;
+  TemplateUploads uploads_;
   std::mutex commit_mutex_;  // one commit or removal at a time
 };
 

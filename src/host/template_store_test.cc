@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/testing/small_disk.h"
 #include "chunk/testing/contents.h"
+#include "host/admission.h"
 
 namespace ramet::host {
 namespace {
@@ -32,7 +33,8 @@ class TemplateStoreTest : public ::testing::Test {
     images.directory = paths_.store();
     images.cache_bytes = 64u << 20;
     images_ = ImageStore::open(images).value();
-    store_ = std::make_unique<TemplateStore>(paths_, *images_, 0);
+    store_ = std::make_unique<TemplateStore>(
+        paths_, *images_, [this](uint64_t bytes) { return Admission(paths_.state_dir, {}).check_disk(bytes); });
   }
   void TearDown() override {
     std::error_code ec;
@@ -269,13 +271,30 @@ TEST_F(TemplateStoreTest, AnUploadThatTheDiskCannotTakeLeavesNothing) {
         disk.fill(room);
         EXPECT_EQ(writer->write(as_bytes(bytes)).error().kind(), ErrorKind::kNoSpace);
       }
-      EXPECT_EQ(store_->upload_file("t", "disk.img").value()->write(as_bytes(bytes)).error().kind(), ErrorKind::kNoSpace);
+      EXPECT_EQ(store_->upload_file("t", "disk.img").error().kind(), ErrorKind::kNoSpace);
       EXPECT_EQ(disk.files().size(), before);
       disk.free();
     }
     put_all();
     EXPECT_TRUE(store_->commit("t", json()));
   });
+}
+
+TEST_F(TemplateStoreTest, RemovingWhatWasOnlyUploadedGivesItUp) {
+  put_all();
+  EXPECT_TRUE(store_->remove("t"));
+  EXPECT_TRUE(std::filesystem::is_empty(paths_.templates()));
+  EXPECT_EQ(store_->remove("t").error().kind(), ErrorKind::kNotFound);
+}
+
+TEST_F(TemplateStoreTest, RemovingATemplateLeavesUploadsAlone) {
+  put_all();
+  ASSERT_TRUE(store_->commit("t", json()));
+  put("initrd", "of the next");
+  ASSERT_TRUE(store_->upload_file("removed-t", "initrd").value()->finish());
+  EXPECT_TRUE(store_->remove("t"));
+  EXPECT_TRUE(std::filesystem::exists(paths_.templates() + "/.upload-removed-t/initrd"));
+  EXPECT_TRUE(std::filesystem::exists(paths_.templates() + "/.upload-t/initrd"));
 }
 
 TEST_F(TemplateStoreTest, RefusesNamesThatArePaths) {
@@ -306,9 +325,9 @@ TEST_F(TemplateStoreTest, SaysWhichFieldIsWrong) {
 TEST_F(TemplateStoreTest, RemovesAndSweeps) {
   put_all();
   ASSERT_TRUE(store_->commit("t", json()));
-  put("initrd", "left behind");
   ASSERT_TRUE(store_->remove("t"));
   EXPECT_EQ(store_->remove("t").error().kind(), ErrorKind::kNotFound);
+  put("initrd", "left behind");
   store_->sweep();
   EXPECT_TRUE(std::filesystem::is_empty(paths_.templates()));
 }

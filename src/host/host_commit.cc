@@ -65,7 +65,7 @@ Status HostImpl::freeze_overlay(const Running& r) {
   crash_point("commit.journalled");
   Result<OverlayFiles> next = overlays_.create(intent.parent_next);
   if (!next) {
-    (void)registry_->settle_fork(intent.id, false);
+    (void)fork_outcomes_->note(intent, false).has_value();  // kept if it fails
     return tl::unexpected<Error>(next.error());
   }
   FdsToSend fds;
@@ -78,7 +78,7 @@ Status HostImpl::freeze_overlay(const Running& r) {
   const bool swapped = answered ? reply->response.disk_frozen().swapped()
                                 : process_has_open(r.machine->facts().pid, paths_.overlay_data(intent.parent_next));
   crash_point("commit.frozen");
-  TRY(registry_->settle_fork(intent.id, swapped));
+  TRY(fork_outcomes_->note(intent, swapped));
   context_->overlays_changed();
   if (answered) return {};
   return tl::unexpected<Error>(reply ? Error(ErrorKind::kCorrupt, "the monitor answered FreezeDisk with something else")
@@ -114,6 +114,7 @@ Result<CommittedDisk> HostImpl::commit_disk(const std::string& id, const std::st
     const std::lock_guard one_at_a_time(r.sandbox->fork_mutex);
     const std::lock_guard for_the_monitor(r.machine->fork_lock());
     TRY(find_running(id));  // it may have ended while we waited
+    TRY(fork_outcomes_->note_all_of(id));
     FrozenFileSystem files(*r.machine);
     const Status quiet =
         options_.agent == AgentUse::kNone ? fail(ErrorKind::kUnsupported, "there is no agent in the guest") : files.freeze();

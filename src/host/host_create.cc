@@ -84,7 +84,7 @@ Result<SandboxInfo> HostImpl::create_from(const TemplateRuntime::Zygote& zygote,
   crash_point("create.journalled");
   insert(info);
   const auto give_up = [&](Error error) -> Result<SandboxInfo> {
-    (void)registry_->settle_fork(intent.id, false);
+    (void)fork_outcomes_->note(intent, false).has_value();  // kept if it fails
     undo_birth(*context_, birth);
     erase(info.id, {});
     return tl::unexpected<Error>(std::move(error).with_context("create from template '" + options.template_name + "'"));
@@ -111,7 +111,7 @@ Result<SandboxInfo> HostImpl::create_from(const TemplateRuntime::Zygote& zygote,
       runtime_->discard(zygote.machine->facts().id);
     return give_up(std::move(reply).error());
   }
-  if (Status settled = registry_->settle_fork(intent.id, false); !settled) return give_up(std::move(settled).error());
+  if (Status settled = fork_outcomes_->note(intent, false); !settled) return give_up(std::move(settled).error());
   const vmm::Forked& forked = reply->response.forked();
   if (!reply->response.has_forked() || forked.children_size() != 1)
     return give_up(Error(ErrorKind::kCorrupt, "the monitor answered Fork with something else"));

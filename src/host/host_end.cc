@@ -136,6 +136,7 @@ void HostImpl::handle_machine_end(const std::string& id) {
 }
 
 void HostImpl::tick() {
+  if (fork_outcomes_->try_again() != 0) context_->overlays_changed();
   end_expired();
   drop_oldest_failed();
   if (MonotonicClock::now() >= next_stray_check_) {

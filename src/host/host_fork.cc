@@ -99,6 +99,7 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   const std::lock_guard one_at_a_time(parent.sandbox->fork_mutex);
   const std::lock_guard for_the_monitor(parent.machine->fork_lock());
   TRY(find_running(id));  // it may have ended while we waited
+  TRY(fork_outcomes_->note_all_of(id));
   struct Pending {
     std::atomic<int>& n;
     explicit Pending(std::atomic<int>& counter) : n(counter) { n++; }
@@ -143,7 +144,7 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   for (const Birth& b : births) insert(b.row.info);
   // Unless told otherwise the parent did not move to its next overlay.
   const auto give_up = [&](Error error, bool swapped) -> Result<ForkResult> {
-    (void)registry_->settle_fork(intent.id, swapped);
+    (void)fork_outcomes_->note(intent, swapped).has_value();  // kept if it fails
     for (Birth& b : births) {
       undo_birth(*context_, b);
       erase(b.row.info.id, {});
@@ -198,7 +199,7 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
     Error error = reply ? Error(ErrorKind::kCorrupt, "the monitor answered Fork with something else") : reply.error();
     return give_up(std::move(error), swapped);
   }
-  if (Status settled = registry_->settle_fork(intent.id, swapped); !settled) {
+  if (Status settled = fork_outcomes_->note(intent, swapped); !settled) {
     if (strict) frozen.confirm_thaw();
     return give_up(std::move(settled).error(), swapped);
   }

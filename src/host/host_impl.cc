@@ -46,6 +46,7 @@ Status HostImpl::start() {
   TRY(open_images());
   template_store_ = std::make_unique<TemplateStore>(paths_, images_->store(),
                                                     [this](uint64_t bytes) { return admission_.check_disk(bytes); });
+  fork_outcomes_ = std::make_unique<ForkOutcomes>(*registry_, [this] { drop_ballast(); });
   context_.reset(new Context{options_, paths_, *registry_, *images_, *template_store_, resources_, *watcher_, admission_,
                              [this](const std::string& id) { on_machine_end(id); },
                              [this] {

@@ -17,6 +17,7 @@
 #include "host/background.h"
 #include "host/birth.h"
 #include "host/context.h"
+#include "host/fork_outcomes.h"
 #include "host/metering.h"
 #include "host/template_runtime.h"
 
@@ -153,6 +154,7 @@ class HostImpl final : public Host {
   UniqueFd lock_;
   std::unique_ptr<Watcher> watcher_;
   std::unique_ptr<Registry> registry_;
+  std::unique_ptr<ForkOutcomes> fork_outcomes_;
   OverlayStore overlays_;
   CgroupTree cgroups_;
   Resources resources_;

@@ -54,6 +54,7 @@ void HostImpl::shorten_chains() {
 
 Status HostImpl::shorten_chain(const std::string& id) {
   TRY_ASSIGN(const Running r, find_running(id));
+  TRY(fork_outcomes_->note_all_of(id));
   TRY_ASSIGN(const std::vector<std::string> frozen, forget_covered(r));
   if (frozen.size() <= options_.longest_overlay_chain || (frozen.size() == 1 && frozen[0] == r.sandbox->merged_overlay))
     return {};
@@ -66,6 +67,7 @@ Status HostImpl::shorten_chain(const std::string& id) {
 
   const std::lock_guard no_fork(r.sandbox->fork_mutex);  // a fork journals its children on the present chain
   const std::lock_guard for_the_monitor(r.machine->fork_lock());
+  TRY(fork_outcomes_->note_all_of(id));
   TRY_ASSIGN(std::vector<std::string> now, forget_covered(r));  // it may have been forked while we merged
   const auto first = std::search(now.begin(), now.end(), frozen.begin(), frozen.end());
   if (first == now.end()) return {};  // some were let go meanwhile: the next round sees less

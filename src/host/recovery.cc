@@ -126,8 +126,9 @@ void HostImpl::settle_forks() {
       const std::lock_guard lock((*parent)->mutex);
       if ((*parent)->machine) swapped = process_has_open((*parent)->machine->facts().pid, paths_.overlay_data(f.parent_next));
     }
-    const Status settled = registry_->settle_fork(f.id, swapped);
-    if (!settled) log_error(settled.error().to_string());
+    (void)fork_outcomes_
+        ->note({.id = f.id, .parent = f.parent, .parent_next = f.parent_next, .children = {}, .child_overlays = {}}, swapped)
+        .has_value();
   }
 }
 

@@ -16,6 +16,8 @@
 namespace ramet::host {
 namespace {
 
+constexpr uint64_t kBootDiskBytes = 4u << 20;  // of its overlay, console and rows
+
 constexpr uint64_t kVmstateLimit = 64u << 20;
 
 Result<UniqueFd> open_kvm(const Context& c) {
@@ -166,11 +168,13 @@ std::string console_tail(const Context& c, const std::string& id, size_t limit) 
 
 Result<MachineImage> boot_template(const Context& c, const Template& t, uint32_t vcpus, uint64_t memory_mib) {
   TRY_ASSIGN(TemplateFiles files, c.templates.open_files(t));
-  Result<Admission::Reservation> room = c.admission.reserve(boot_bytes(memory_mib << 20), 0);
+  Result<Admission::Reservation> room = c.admission.reserve(boot_bytes(memory_mib << 20), kBootDiskBytes);
   if (!room) {
     Error error =
         std::move(room).error().with_context("boot template '" + t.info.name + "' with " + std::to_string(memory_mib) + " MiB");
-    return tl::unexpected<Error>(std::move(error).with_hint("ask for less memory, or end sandboxes that are not needed"));
+    if (error.kind() == ErrorKind::kNoMemory)
+      error = std::move(error).with_hint("ask for less memory, or end sandboxes that are not needed");
+    return tl::unexpected<Error>(std::move(error));
   }
   const std::string id = new_id("bl"), overlay = new_id("ov");
   TRY(c.registry.add_machine(machine_row(id, MachineRole::kBuilder, t, vcpus, memory_mib), {}, overlay));

@@ -50,6 +50,7 @@ void remove_unfinished_uploads(const ImageStore& images) {
 
 Result<std::unique_ptr<ImageUpload>> ImageUpload::begin(ImageStore& images, const std::string& name) {
   TRY(images.check_new({ImageSpace::kUser, name}));
+  TRY(images.options().admit(commit::kAdmitBytes));
   TRY(make_directories(incoming(images), 0700));
   const std::string path = incoming(images) + "/" + std::to_string(next_upload++);
   TRY_ASSIGN(UniqueFd file, open_file(path, O_RDWR | O_CREAT | O_EXCL, 0600));
@@ -62,7 +63,7 @@ Status ImageUpload::check_room(size_t more) {
   if (bytes_ + more > image::kMaxDiskBlocks * kBlockBytes)
     return fail(ErrorKind::kInvalid, "an image of more than " + std::to_string(image::kMaxDiskBlocks * kBlockBytes) + " bytes");
   unchecked_bytes_ += more;
-  if (bytes_ != 0 && unchecked_bytes_ < commit::kAdmitBytes) return {};
+  if (unchecked_bytes_ < commit::kAdmitBytes) return {};
   unchecked_bytes_ = 0;
   return images_.options().admit(commit::kAdmitBytes);
 }

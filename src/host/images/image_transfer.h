@@ -29,7 +29,7 @@ struct ImportOptions {
 
 class ImageUpload {
  public:
-  // Errors: kExists, kInvalid (name), by errno.
+  // Errors: kExists, kInvalid (name), kNoSpace, by errno.
   static Result<std::unique_ptr<ImageUpload>> begin(ImageStore& images, const std::string& name);
   ~ImageUpload();
   ImageUpload(const ImageUpload&) = delete;

@@ -3,6 +3,8 @@
 #include <linux/vm_sockets.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+
 #include "base/log.h"
 #include "error_table.h"
 #include "files/operations.h"
@@ -21,6 +23,7 @@ namespace {
 constexpr uint32_t kDefaultFreezeMs = 500, kDefaultFsFreezeMs = 5000, kDefaultFsHoldMs = 10000, kDefaultGraceMs = 2000;
 constexpr uint32_t kMaxWaitMs = 60'000;
 constexpr size_t kMaxStdinBacklog = 1u << 20;
+constexpr Milliseconds kAcceptPause{100};  // between two tries while there is no descriptor
 
 Nanoseconds milliseconds_or(uint32_t given, uint32_t otherwise) {
   return Milliseconds(given == 0 ? otherwise : std::min(given, kMaxWaitMs));
@@ -54,9 +57,19 @@ void Agent::reap() {
 
 void Agent::on_accept() {
   UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) return accept_later();
   if (!fd || !comes_from_host(fd.get())) return;
   open_session(std::move(fd));
   if (sessions_.size() >= kMaxSessions) listener_watch_.set_events(0);  // the others wait in the backlog
+}
+
+// The listener stays readable: watched, it would keep the agent from everything else. Also a session that ends watches it
+// again.
+void Agent::accept_later() {
+  listener_watch_.set_events(0);
+  accept_timer_ = reactor_.after(kAcceptPause, [this] {
+    if (sessions_.size() < kMaxSessions) listener_watch_.set_events(EPOLLIN);
+  });
 }
 
 bool Agent::comes_from_host(int fd) const {

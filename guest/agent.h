@@ -32,6 +32,7 @@ class Agent {
 
  private:
   void on_accept();
+  void accept_later();
   bool comes_from_host(int fd) const;
   void open_session(UniqueFd fd);
   void close_session(uint64_t id);
@@ -74,6 +75,7 @@ class Agent {
   Timer vmgenid_timer_;
   std::function<void()> on_vmgenid_;
   Timer shutdown_timer_;
+  Timer accept_timer_;  // runs while the listener is not watched for want of a descriptor
 };
 
 }  // namespace ramet::guest

@@ -298,6 +298,22 @@ TEST_F(Exec, OtherConnectionsWriteSignalAndList) {
   EXPECT_EQ(call(agent_, signal).result.error().code(), abi::ERROR_NOT_FOUND);
 }
 
+TEST_F(Exec, WithoutADescriptorNewConnectionsWaitAndTheAgentDoesNotSpin) {
+  const size_t open = agent_.open_descriptors();
+  Call before(agent_);
+  while (agent_.open_descriptors() == open) std::this_thread::sleep_for(Milliseconds(1));
+  agent_.limit_descriptors();
+  Call waits(agent_, shell("echo served"));
+  std::this_thread::sleep_for(Milliseconds(50));
+  const Milliseconds used = agent_.cpu_time();
+  std::this_thread::sleep_for(Milliseconds(500));
+  EXPECT_LT(agent_.cpu_time() - used, Milliseconds(50));
+  EXPECT_EQ(agent_.open_descriptors(), open + 1) << "it has room, so this tests nothing";
+  agent_.lift_limit_of_descriptors();
+  const Call::Outcome served = waits.finish();
+  EXPECT_EQ(served.out, "served\n") << served.result.error().message();
+}
+
 TEST_F(Exec, ManyRoundsLeaveNoDescriptorAndNoZombie) {
   for (int i = 0; i < 20; i++) (void)call(agent_, shell("true"));
   const size_t before = agent_.open_descriptors();
@@ -310,7 +326,9 @@ TEST_F(Exec, ManyRoundsLeaveNoDescriptorAndNoZombie) {
   pty.mutable_exec()->mutable_pty()->set_rows(5);
   for (int i = 0; i < 200; i++) ASSERT_EQ(call(agent_, pty).result.exit().code(), 3u);
   for (int i = 0; i < 300; i++) Call(agent_, shell("true")).hang_up();
-  std::this_thread::sleep_for(1s);
+  const Deadline patience = deadline_after(20s);
+  while ((agent_.children() != 0 || agent_.open_descriptors() > before + 2) && time_left(patience).count() > 0)
+    std::this_thread::sleep_for(5ms);
   EXPECT_LE(agent_.open_descriptors(), before + 2);
   EXPECT_EQ(agent_.children(), 0u);
   EXPECT_LT(agent_.peak_memory_bytes(), (48u << 20) + kSanitizerBytes);

@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -17,6 +19,13 @@ namespace ramet::guest {
 namespace {
 
 std::string proc(pid_t pid, const char* what) { return "/proc/" + std::to_string(pid) + "/" + what; }
+
+void set_limit_of_descriptors(pid_t pid, rlim_t count) {
+  rlimit limit{};
+  ::prlimit(pid, RLIMIT_NOFILE, nullptr, &limit);
+  limit.rlim_cur = count;
+  ::prlimit(pid, RLIMIT_NOFILE, &limit, nullptr);
+}
 
 std::vector<pid_t> children_of(pid_t pid) {
   std::ifstream in(proc(pid, ("task/" + std::to_string(pid) + "/children").c_str()));
@@ -82,6 +91,21 @@ size_t TestAgent::open_descriptors() const {
   size_t n = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(proc(pid(), "fd"))) n++;
   return n;
+}
+
+void TestAgent::limit_descriptors() const {
+  rlim_t lowest_free = 0;
+  while (std::filesystem::is_symlink(proc(pid(), "fd/") + std::to_string(lowest_free))) lowest_free++;
+  set_limit_of_descriptors(pid(), lowest_free);
+}
+
+void TestAgent::lift_limit_of_descriptors() const { set_limit_of_descriptors(pid(), 1024); }
+
+Milliseconds TestAgent::cpu_time() const {
+  clockid_t clock{};
+  timespec used{};
+  if (::clock_getcpuclockid(pid(), &clock) != 0 || ::clock_gettime(clock, &used) != 0) return Milliseconds::max();
+  return Milliseconds(used.tv_sec * 1000 + used.tv_nsec / 1'000'000);
 }
 
 size_t TestAgent::children() const { return children_of(pid()).size(); }

@@ -31,6 +31,10 @@ class TestAgent {
   const std::string& dir() const { return dir_; }
   UniqueFd connect() const;
   size_t open_descriptors() const;
+  // It can open no more than it has, until the limit is lifted.
+  void limit_descriptors() const;
+  void lift_limit_of_descriptors() const;
+  Milliseconds cpu_time() const;
   size_t children() const;  // zombies included
   uint64_t peak_memory_bytes() const;
   uint64_t peak_memory_of_children_bytes() const;  // the largest

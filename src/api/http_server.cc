@@ -1,5 +1,6 @@
 #include "api/http_server.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -53,6 +54,25 @@ Error client_error(const error_code& ec, std::string_view what) {
 void signal_eventfd(int fd) {
   const uint64_t one = 1;
   (void)!::write(fd, &one, sizeof one);
+}
+
+constexpr std::string_view kDescriptorHint =
+    "Close connections that are not needed, or start rametd with a higher limit of open files (`ulimit -n`, LimitNOFILE=).";
+
+UniqueFd open_spare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+UniqueFd accept_from(int listener) { return UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); }
+
+// Of a connection that gets no thread: 503, without waiting for its request.
+void refuse(int fd, std::string_view why, std::string_view hint) {
+  const std::string id = new_request_id();
+  const std::string body = error_body(row_of_code("too_many_connections"), why, hint, id);
+  const std::string answer = "HTTP/1.1 503 Service Unavailable\r\nServer: ramet\r\nRamet-Request-Id: " + id +
+                             "\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: " +
+                             std::to_string(body.size()) + "\r\n\r\n" + body;
+  (void)!::send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  ::shutdown(fd, SHUT_WR);
+  log_warn("connection refused: " + std::string(why));
 }
 
 Response error_response(const ErrorRow& row, std::string_view message, std::string_view request_id) {
@@ -333,6 +353,8 @@ Status HttpServer::start() {
   stop_fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   finished_fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!draining_fd_ || !stop_fd_ || !finished_fd_) return fail_errno("eventfd");
+  spare_fd_ = open_spare();
+  if (!spare_fd_) return fail_errno("open /dev/null");
   acceptor_ = std::thread([this] { accept_loop(); });
   return {};
 }
@@ -378,30 +400,26 @@ void HttpServer::accept_loop() {
 }
 
 void HttpServer::accept_one(const Listener& listener) {
-  UniqueFd fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!fd) {
-    if (errno == EMFILE || errno == ENFILE) {
-      log_error("accept: no file descriptor left");
-      ::poll(nullptr, 0, 100);  // the connection stays in the backlog: do not spin on it
-    }
-    return;
-  }
+  UniqueFd fd = accept_from(listener.fd.get());
+  if (!fd && (errno == EMFILE || errno == ENFILE)) return refuse_one(listener);
+  if (!fd) return;
   const std::lock_guard lock(mutex_);
-  if (connections_.size() >= options_.max_connections) {
-    const std::string id = new_request_id();
-    const std::string body =
-        error_body(row_of_code("too_many_connections"),
-                   "all " + std::to_string(options_.max_connections) + " connections of this daemon are in use", "", id);
-    const std::string answer = "HTTP/1.1 503 Service Unavailable\r\nServer: ramet\r\nRamet-Request-Id: " + id +
-                               "\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: " +
-                               std::to_string(body.size()) + "\r\n\r\n" + body;
-    (void)!::send(fd.get(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    ::shutdown(fd.get(), SHUT_WR);
-    log_warn("connection refused: all " + std::to_string(options_.max_connections) + " are in use");
-    return;
-  }
+  if (connections_.size() >= options_.max_connections)
+    return refuse(fd.get(), "all " + std::to_string(options_.max_connections) + " connections of this daemon are in use", "");
   connections_.push_back(std::make_unique<Connection>(*this, std::move(fd), listener.guard));
   connections_.back()->start();
+}
+
+void HttpServer::refuse_one(const Listener& listener) {
+  spare_fd_.reset();
+  UniqueFd fd = accept_from(listener.fd.get());
+  if (fd) refuse(fd.get(), "this daemon has no file descriptor left for another connection", kDescriptorHint);
+  const bool refused = static_cast<bool>(fd);
+  fd.reset();
+  spare_fd_ = open_spare();
+  if (refused && spare_fd_) return;
+  log_error("accept: no file descriptor left");
+  ::poll(nullptr, 0, 100);  // another thread took it, and the connection stays in the backlog: do not spin on it
 }
 
 void HttpServer::reap_finished() {

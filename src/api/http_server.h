@@ -2,7 +2,8 @@
 // routes.
 //
 // Why threads: a handler mostly waits for a guest, and a stream may live for hours; a thread that waits costs 20 KiB and reads
-// like a book. Their number is bounded; past the bound a client is told so at once with 503 instead of waiting.
+// like a book. Their number is bounded; past the bound a client is told so at once with 503 instead of waiting. The same when
+// no descriptor is left: one is kept to tell it.
 //
 // Ends: stop() first refuses new connections and ends idle ones, gives requests in flight the grace time (stopping() is true
 // for them), then wakes every blocked read and write, and joins. Sandboxes are not touched. Thread: add_listener before start;
@@ -68,6 +69,7 @@ class HttpServer {
 
   void accept_loop();
   void accept_one(const Listener& listener);
+  void refuse_one(const Listener& listener);
   void reap_finished();
 
   const HttpOptions options_;
@@ -77,6 +79,7 @@ class HttpServer {
   UniqueFd draining_fd_;  // eventfds, never read: readable from then on
   UniqueFd stop_fd_;
   UniqueFd finished_fd_;  // counts finished connections
+  UniqueFd spare_fd_;     // acceptor's: given up to accept and refuse when there is no other
   std::atomic<bool> stopping_ = false;
   std::mutex mutex_;
   std::list<std::unique_ptr<Connection>> connections_;

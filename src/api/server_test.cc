@@ -16,6 +16,7 @@
 #include "api/testing/fake_host.h"
 #include "base/file.h"
 #include "base/socket.h"
+#include "base/testing/no_descriptors.h"
 
 namespace ramet::api {
 namespace {
@@ -178,6 +179,23 @@ TEST_F(ServerTest, PastTheBoundClientsAreToldAtOnce) {
   const std::string answer = read_until(c.get(), "");
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 503")) << answer;
   EXPECT_NE(answer.find("all 2 connections"), std::string::npos);
+}
+
+TEST_F(ServerTest, WithoutADescriptorClientsAreToldAtOnceAndOthersAreServed) {
+  const std::string health = "GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n";
+  const UniqueFd before = connect();
+  EXPECT_TRUE(talk(before.get(), health, "}").starts_with("HTTP/1.1 200"));
+  ramet::testing::NoDescriptors none;
+  none.spare(1);
+  const UniqueFd refused = connect();  // takes it
+  const std::string answer = read_until(refused.get(), "");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 503")) << answer;
+  EXPECT_NE(answer.find("no file descriptor left"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("LimitNOFILE"), std::string::npos) << answer;
+  EXPECT_LT(ramet::testing::cpu_time_during(Milliseconds(500)), Milliseconds(50));
+  EXPECT_TRUE(talk(before.get(), health, "}").starts_with("HTTP/1.1 200"));
+  none.release();
+  EXPECT_TRUE(once("GET /v1/health HTTP/1.1").starts_with("HTTP/1.1 200"));
 }
 
 TEST_F(ServerTest, SilentClientsAreLeft) {

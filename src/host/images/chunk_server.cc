@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +17,9 @@ namespace ramet::host {
 namespace {
 
 // What epoll says of descriptors that are no connection.
-constexpr uint64_t kStopId = ~uint64_t{0}, kListenerId = kStopId - 1, kMoreWorkId = kStopId - 2;
+constexpr uint64_t kStopId = ~uint64_t{0}, kListenerId = kStopId - 1, kMoreWorkId = kStopId - 2, kAcceptTimerId = kStopId - 3;
+// Between two tries to accept while that fails.
+constexpr itimerspec kAcceptPause = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = 100'000'000}};
 // Chunks that one reader is asked for when the cache is full of what readers hold.
 constexpr size_t kAskedBackAtOnce = 16;
 
@@ -67,6 +70,9 @@ Result<UniqueFd> ChunkServer::attach(std::shared_ptr<OpenImage> image) {
 }
 
 Status ChunkServer::listen(const std::string& path) {
+  accept_timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!accept_timer_) return fail_errno("create timerfd");
+  TRY(watch(epoll_.get(), EPOLL_CTL_ADD, accept_timer_.get(), kAcceptTimerId, EPOLLIN));
   TRY_ASSIGN(listener_, listen_unix(path, SOCK_SEQPACKET, 64));
   return watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), kListenerId, EPOLLIN | EPOLLONESHOT);
 }
@@ -93,6 +99,8 @@ bool ChunkServer::hear() {
     static_cast<void>(::eventfd_read(more_work_.get(), &count));
   else if (e.data.u64 == kListenerId)
     accept_one();
+  else if (e.data.u64 == kAcceptTimerId)
+    accept_again();
   else
     on_event(e.data.u64, e.events);
   return true;
@@ -100,8 +108,10 @@ bool ChunkServer::hear() {
 
 void ChunkServer::accept_one() {
   Result<UniqueFd> socket = accept_unix(listener_.get(), MonotonicClock::now());
-  (void)watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), kListenerId, EPOLLIN | EPOLLONESHOT).has_value();
+  if (!socket && socket.error().kind() != ErrorKind::kTimeout) return accept_later(socket.error());
+  watch_listener();
   if (!socket) return;
+  accepts_later_ = false;
   size_t named = 0;
   for (const ConnectionPtr& c : all()) named += c->bound() == nullptr;
   if (named >= options_.max_named) {
@@ -109,6 +119,21 @@ void ChunkServer::accept_one() {
     return;
   }
   if (const Status added = add(std::move(*socket), nullptr); !added) log_warn("chunk socket: " + added.error().to_string());
+}
+
+// Whoever could not be accepted is heard of at once again, and all threads would turn in a circle.
+void ChunkServer::accept_later(const Error& why) {
+  if (!accepts_later_.exchange(true)) log_warn("chunk socket: new readers wait: " + why.to_string());
+  ::timerfd_settime(accept_timer_.get(), 0, &kAcceptPause, nullptr);
+}
+
+void ChunkServer::accept_again() {
+  uint64_t times;
+  if (::read(accept_timer_.get(), &times, sizeof times) == sizeof times) watch_listener();  // else another thread was faster
+}
+
+void ChunkServer::watch_listener() {
+  (void)watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), kListenerId, EPOLLIN | EPOLLONESHOT).has_value();
 }
 
 void ChunkServer::on_event(uint64_t id, uint32_t events) {

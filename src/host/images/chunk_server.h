@@ -5,12 +5,12 @@
 //
 // All its threads listen, and who heard of work does it, so the answer comes from the thread that the ask has woken. There is
 // one thread more than may work at once: somebody always listens. A connection's turn ends after one ask, so a reader with many
-// open asks does not keep the others waiting. Not here: the rules of one connection (chunk_connection.h), reading
-// (disk_reader.h).
-// Thread: every method from any. Threads of its own: `chunk-work`; they end in the destructor, and all connections with them. A
-// resource.
+// open asks does not keep the others waiting. Who connects while no descriptor is left waits until one is. Not here: the rules
+// of one connection (chunk_connection.h), reading (disk_reader.h). Thread: every method from any. Threads of its own:
+// `chunk-work`; they end in the destructor, and all connections with them. A resource.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -62,6 +62,9 @@ class ChunkServer {
   void call_one_more();
   void on_event(uint64_t id, uint32_t events);
   void accept_one();
+  void accept_later(const Error& why);
+  void accept_again();
+  void watch_listener();
   Status add(UniqueFd socket, std::shared_ptr<OpenImage> bound);
   void work(const ConnectionPtr& connection, ChunkConnection::Work work);
   void greet(const ConnectionPtr& connection, const image::Hello& hello);
@@ -75,7 +78,9 @@ class ChunkServer {
   DiskReader& reader_;
   const Options options_;
   UniqueFd epoll_, stop_event_, listener_;
-  UniqueFd more_work_;  // counts calls for one more thread
+  UniqueFd more_work_;                       // counts calls for one more thread
+  UniqueFd accept_timer_;                    // runs while the listener is not watched
+  std::atomic<bool> accepts_later_ = false;  // said already
 
   mutable std::mutex mutex_;
   struct Entry {

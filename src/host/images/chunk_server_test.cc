@@ -5,6 +5,7 @@
 #include <latch>
 #include <random>
 
+#include "base/testing/no_descriptors.h"
 #include "host/images/testing/chunk_reader.h"
 #include "host/images/testing/image_fixture.h"
 
@@ -246,6 +247,25 @@ TEST_F(ChunkServerTest, WhoBreaksTheProtocolIsHungUpOnAlsoWhileAllWorkersWait) {
   waits.send(image::Hello{});
   go_on.set_value();
   for (ChunkReader* reader : {&one, &other, &waits}) EXPECT_TRUE(reader->expect<image::Welcome>());
+}
+
+TEST_F(ChunkServerTest, WithoutADescriptorNewReadersWaitAndNoThreadSpins) {
+  imported("named", raw_file(10, {1}));
+  start();
+  ASSERT_TRUE(server_->listen(socket_path()));
+  ChunkReader before = connected();
+  ASSERT_EQ(before.hello("named"), 10u);
+  before.send(image::Ask{1, 2});  // what it needs for that is read now
+  ASSERT_TRUE(before.expect<image::Zeros>());
+  ramet::testing::NoDescriptors none;
+  none.spare(1);
+  ChunkReader waits = connected();  // takes it
+  EXPECT_LT(ramet::testing::cpu_time_during(Milliseconds(500)), Milliseconds(50));
+  before.send(image::Ask{2, 2});
+  EXPECT_TRUE(before.expect<image::Zeros>());
+  none.release();
+  EXPECT_EQ(waits.hello("named"), 10u);
+  EXPECT_EQ(connected().hello("named"), 10u);
 }
 
 TEST_F(ChunkServerTest, WhoBreaksTheProtocolIsHungUpOn) {

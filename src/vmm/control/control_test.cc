@@ -8,6 +8,8 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/socket.h"
+#include "base/testing/no_descriptors.h"
 #include "vmm/control/bootstrap.h"
 #include "vmm/control/client.h"
 #include "vmm/control/server.h"
@@ -132,6 +134,37 @@ TEST_F(ControlTest, NewConnectionReplacesTheOld) {
   EXPECT_TRUE(fresh->ping(soon()));
   closed.get_future().wait();
   EXPECT_EQ(old->ping(soon()).error().kind(), ErrorKind::kUnavailable);
+}
+
+TEST_F(ControlTest, WithoutADescriptorTheOldConnectionMakesRoomForTheNew) {
+  const std::unique_ptr<Client> old = connect();
+  ASSERT_TRUE(old->ping(soon()));
+  ramet::testing::NoDescriptors none;
+  none.spare(1);
+  const UniqueFd fresh = *connect_unix(path_, SOCK_SEQPACKET);  // takes it
+  Request request;
+  request.set_id(1);
+  request.mutable_ping();
+  ASSERT_TRUE(send(fresh.get(), request, {}, soon()));
+  FromVmm answer;
+  ASSERT_TRUE(receive(fresh.get(), answer, soon()));
+  EXPECT_EQ(answer.response().id(), 1u);
+}
+
+TEST_F(ControlTest, WithoutADescriptorTheFirstConnectionWaitsAndTheLoopDoesNotSpin) {
+  ramet::testing::NoDescriptors none;
+  none.spare(1);
+  const UniqueFd fresh = *connect_unix(path_, SOCK_SEQPACKET);  // takes it
+  EXPECT_LT(ramet::testing::cpu_time_during(Milliseconds(500)), Milliseconds(50));
+  on_loop([] {});
+  none.release();
+  Request request;
+  request.set_id(1);
+  request.mutable_ping();
+  ASSERT_TRUE(send(fresh.get(), request, {}, soon()));
+  FromVmm answer;
+  ASSERT_TRUE(receive(fresh.get(), answer, soon()));
+  EXPECT_EQ(answer.response().id(), 1u);
 }
 
 TEST_F(ControlTest, GarbageEndsTheConnectionNotTheServer) {

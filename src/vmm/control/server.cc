@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -12,10 +14,12 @@
 
 namespace ramet::vmm::control {
 namespace {
-constexpr int kRequestsPerRound = 16;  // then other descriptors get their turn
-}
+constexpr int kRequestsPerRound = 16;      // then other descriptors get their turn
+constexpr Milliseconds kAcceptPause{100};  // between two tries while there is no descriptor
+}  // namespace
 
 Server::~Server() {
+  cancel_accept_later();
   if (connection_) loop_.remove(connection_.get());
   if (listener_) loop_.remove(listener_.get());
 }
@@ -23,6 +27,7 @@ Server::~Server() {
 void Server::after_fork() {
   connection_.reset();
   listener_.reset();
+  accept_timer_.reset();  // gone with all of the parent's
   queue_.clear();
   watching_writable_ = false;
   connection_number_++;  // tickets of the parent's connection are void here
@@ -41,9 +46,19 @@ Status Server::listen(UniqueFd listener) {
   return loop_.add(listener_.get(), EPOLLIN, [this](uint32_t) { accept(); });
 }
 
+UniqueFd Server::accept_one() const {
+  return UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
 void Server::accept() {
-  UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  UniqueFd fd = accept_one();
+  if (!fd && connection_ && (errno == EMFILE || errno == ENFILE)) {
+    disconnect();
+    fd = accept_one();
+  }
+  if (!fd && errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) return accept_later();
   if (!fd) return;
+  accepts_later_ = false;
   // Queued responses belong to the old connection; events stay for the new one.
   disconnect();
   connection_ = std::move(fd);
@@ -54,6 +69,22 @@ void Server::accept() {
     return;
   }
   send_queued();
+}
+
+// The listener stays readable: watched, it would keep the loop from everything else.
+void Server::accept_later() {
+  const Error why = fail_errno("accept").value();
+  if (!std::exchange(accepts_later_, true)) log_warn("control: a new connection waits: " + why.to_string());
+  if (!loop_.modify(listener_.get(), 0)) return;
+  accept_timer_ = loop_.add_timer(deadline_after(kAcceptPause), [this] {
+    accept_timer_.reset();
+    if (!loop_.modify(listener_.get(), EPOLLIN)) log_error("control: new connections are not heard of any more");
+  });
+}
+
+void Server::cancel_accept_later() {
+  if (accept_timer_) loop_.cancel_timer(*accept_timer_);
+  accept_timer_.reset();
 }
 
 void Server::disconnect() {

@@ -1,13 +1,15 @@
 // vmm/control/server.h - the VMM's end of the control protocol: accepts the daemon's connection (a new one replaces the old, as
 // after a daemon restart), hands requests to a function, sends responses and events.
 // Events wait (bounded) while nobody is connected. A peer that does not read, or sends what is not a request, loses its
-// connection. Not here: what requests do (monitor.h). Thread: the event loop's. Owner: the monitor.
+// connection. Without a descriptor for a new connection the old one makes room; without an old one it is tried again later. Not
+// here: what requests do (monitor.h). Thread: the event loop's. Owner: the monitor.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,7 +51,10 @@ class Server {
     std::string bytes;
     std::vector<UniqueFd> fds;
   };
+  UniqueFd accept_one() const;
   void accept();
+  void accept_later();
+  void cancel_accept_later();
   void on_connection(uint32_t events);
   void read_requests();
   void enqueue(Packet packet);
@@ -61,6 +66,8 @@ class Server {
   UniqueFd listener_, connection_;
   uint64_t connection_number_ = 0;
   bool watching_writable_ = false;
+  std::optional<uint64_t> accept_timer_;  // runs while the listener is not watched
+  bool accepts_later_ = false;            // said already
   std::deque<Packet> queue_;
 };
 

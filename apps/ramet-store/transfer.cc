@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/file.h"
+#include "base/place.h"
 #include "cli/steps.h"
 #include "cli/text.h"
 #include "cli/unpacked_directory.h"
@@ -29,8 +30,9 @@ Status import_image(const Place& place, const Import& import) {
   TRY_ASSIGN(const chunk::Index::Totals before, o.store->totals());
   cli::Steps steps(import.name, place.quiet);
   TRY_ASSIGN(const image::ManifestRoot root,
-             commit::import_image(request, *o.store, o.catalogue,
-                                  [&](const commit::Progress& p) { steps.reach(p.step, p.done_bytes, p.total_bytes); }));
+             naming(place.directory, commit::import_image(request, *o.store, o.catalogue, [&](const commit::Progress& p) {
+                      steps.reach(p.step, p.done_bytes, p.total_bytes);
+                    })));
   steps.finish();
   TRY_ASSIGN(const chunk::Index::Totals after, o.store->totals());
   const uint64_t bytes = root.blocks * image::kBlockBytes, stored = after.pack_bytes - before.pack_bytes;

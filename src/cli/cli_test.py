@@ -293,6 +293,34 @@ class CliTest(unittest.TestCase):
         self.assertFalse((self.path / "x").exists())
         self.ramet("image", "rm", "dir", "tar")
 
+    def test_a_full_disk_here_is_named_and_leaves_nothing(self):
+        """With nothing free, then a page more each time, until it succeeds."""
+        root, small = self.path / "few", self.path / "small"
+        root.mkdir()
+        small.mkdir()
+        (root / "noise").write_bytes(os.urandom(9000))
+        (self.path / "raw").write_bytes(bytes(1 << 20) + os.urandom(20000) + bytes(1 << 20))
+        self.ramet("image", "import", root, "few", "--disk-mib", 64)
+        self.ramet("image", "import", self.path / "raw", "disk")
+        for name, out in (("disk", "out.raw"), ("few", "out.tar"), ("few", "out.oci.tar"), ("few", "out/")):
+            loop = f"""
+                mount -t tmpfs -o size=512k none {small} || exit 77
+                for room in $(seq 0 4 508); do
+                    rm -f {small}/ballast; head -c $((512 - room))k /dev/zero > {small}/ballast
+                    {RAMET} -q image export {name} {small}/{out} && echo $room && exit
+                    [ $(ls -A {small}) = ballast ] || exit 9
+                done"""
+            done = subprocess.run(["unshare", "--mount", "--map-root-user", "sh", "-c", loop], env=self.environment,
+                                  capture_output=True, text=True, timeout=120, check=False)
+            if done.returncode == 77:
+                self.skipTest("no mount namespaces here: " + done.stderr)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertGreater(int(done.stdout), 0)
+            said = [line for line in done.stderr.splitlines() if "No space left" in line]
+            self.assertEqual(len(said), int(done.stdout) // 4, done.stderr)
+            self.assertEqual([line for line in said if str(small) not in line], [])
+        self.ramet("image", "rm", "few", "disk")
+
     def test_a_refused_image_says_why(self):
         (self.path / "bad.vmdk").write_bytes(b"KDMV" + bytes(5000))
         self.ramet("image", "import", self.path / "bad.vmdk", "bad", status=2)

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -6,6 +7,8 @@
 
 #include "base/all_zero.h"
 #include "base/file.h"
+#include "base/output_file.h"
+#include "base/place.h"
 #include "cli/commands.h"
 #include "cli/text.h"
 #include "cli/unpacked_directory.h"
@@ -72,19 +75,24 @@ Status write_sparse(int fd, std::span<const std::byte> piece, uint64_t offset) {
   return {};
 }
 
-Result<uint64_t> download(HttpStream& stream, int fd, Progress& progress) {
+Result<uint64_t> download(HttpStream& stream, int fd, const std::string& path, Progress& progress) {
   std::vector<std::byte> piece(kPieceBytes);
   uint64_t bytes = 0;
   while (true) {
     TRY_ASSIGN(const size_t n, read_piece(stream, piece));
     if (n == 0) break;
-    TRY(write_sparse(fd, std::span(piece).first(n), bytes));
+    TRY(naming(path, write_sparse(fd, std::span(piece).first(n), bytes)));
     bytes += n;
     progress.add(n);
   }
-  if (::ftruncate(fd, static_cast<off_t>(bytes)) < 0) return fail_errno("size of the exported file");
-  if (::fsync(fd) < 0) return fail_errno("sync the exported file");
+  if (::ftruncate(fd, static_cast<off_t>(bytes)) < 0) return fail_errno("size of " + path);
   return bytes;
+}
+
+mode_t mask_of_files() {
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return mask;
 }
 
 // What of the files could not be kept, one line each.
@@ -119,16 +127,13 @@ Result<int> export_file(Session& session, const ImageOptions& options, const std
   TRY_ASSIGN(const ApiClient* api, session.api());
   TRY_ASSIGN(const json::value image, api->call("GET", resource_of(options.name)));
   TRY_ASSIGN(const std::unique_ptr<HttpStream> stream, open_image(session, *api, options.name, format));
-  TRY_ASSIGN(const UniqueFd file, open_file(options.file, O_RDWR | O_CREAT | O_EXCL, 0644));
+  TRY_ASSIGN(OutputFile file, OutputFile::at(options.file, 0644 & ~mask_of_files()));
   Progress progress("export " + options.name, format == "raw" ? image.at("bytes").to_number<uint64_t>() : 0,
                     session.quiet || session.json);
-  const Result<uint64_t> bytes = download(*stream, file.get(), progress);
-  if (!bytes) {
-    ::unlink(options.file.c_str());  // made by us a moment ago
-    return tl::unexpected(bytes.error());
-  }
+  TRY_ASSIGN(const uint64_t bytes, download(*stream, file.fd(), options.file, progress));
+  TRY(naming(options.file, file.publish()));
   progress.done();
-  if (session.json) session.print_json(json::object{{"name", options.name}, {"file", options.file}, {"bytes", *bytes}});
+  if (session.json) session.print_json(json::object{{"name", options.name}, {"file", options.file}, {"bytes", bytes}});
   return 0;
 }
 

@@ -3,7 +3,6 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,8 +14,10 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/place.h"
 #include "base/utf8_names.h"
 #include "cli/text.h"
+#include "cli/work_directory.h"
 
 namespace ramet::cli {
 namespace {
@@ -38,51 +39,25 @@ tl::unexpected<Error> failed(archive* a, ErrorKind kind, const std::string& what
   return fail(kind, message);
 }
 
-// A directory under a name for work, where libarchive's names are relative to it.
-class Place {
+// libarchive's names are relative to where we are.
+class Inside {
  public:
-  static Result<Place> make(const std::string& directory) {
-    std::filesystem::path path(directory);
-    if (!path.has_filename()) path = path.parent_path();  // `out/`
-    std::error_code error;
-    if (std::filesystem::exists(std::filesystem::symlink_status(path, error)))
-      return fail(ErrorKind::kExists, path.string() + " exists already");
-    std::string work = (path.parent_path() / ".ramet-XXXXXX").string();
-    if (!::mkdtemp(work.data())) return fail_errno("make a directory beside " + path.string());
-    Place place(path, work);
-    TRY_ASSIGN(place.before_, open_file(".", O_PATH | O_DIRECTORY));
-    if (::chdir(work.c_str()) < 0) return fail_errno("go to " + work);
-    place.inside_ = true;
-    return place;
+  static Result<Inside> go_to(const std::string& directory) {
+    TRY_ASSIGN(UniqueFd before, open_file(".", O_PATH | O_DIRECTORY));
+    if (::chdir(directory.c_str()) < 0) return fail_errno("go to " + directory);
+    return Inside(std::move(before));
   }
-  Place(Place&& o) noexcept
-      : path_(std::move(o.path_)),
-        work_(std::exchange(o.work_, {})),
-        before_(std::move(o.before_)),
-        inside_(std::exchange(o.inside_, false)) {}
-  ~Place() {
-    static_cast<void>(leave());
-    std::error_code error;
-    if (!work_.empty()) std::filesystem::remove_all(work_, error);
-  }
-
-  // It gets its name.
-  Status publish() {
-    TRY(leave());
-    if (::renameat2(AT_FDCWD, work_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) < 0) return fail_errno("name " + path_);
-    work_.clear();
+  Inside(Inside&&) noexcept = default;
+  ~Inside() { static_cast<void>(leave()); }
+  Status leave() {
+    const UniqueFd before = std::move(before_);
+    if (before && ::fchdir(before.get()) < 0) return fail_errno("go back from the new directory");
     return {};
   }
 
  private:
-  Place(std::string path, std::string work) : path_(std::move(path)), work_(std::move(work)) {}
-  Status leave() {
-    if (std::exchange(inside_, false) && ::fchdir(before_.get()) < 0) return fail_errno("go back from " + work_);
-    return {};
-  }
-  std::string path_, work_;
+  explicit Inside(UniqueFd before) : before_(std::move(before)) {}
   UniqueFd before_;
-  bool inside_ = false;
 };
 
 class Unpacking {
@@ -111,6 +86,9 @@ class Unpacking {
     return std::move(result_);
   }
 
+  // Its own error is the sender's then, not that of the directory.
+  bool read_failed() const { return error_.has_value(); }
+
  private:
   static la_ssize_t feed(archive* a, void* self, const void** out) {
     Unpacking& u = *static_cast<Unpacking*>(self);
@@ -125,8 +103,10 @@ class Unpacking {
   // What the sender says last is whether all of it came.
   Status read_rest() {
     for (;;) {
-      TRY_ASSIGN(const size_t n, read_(buffer_));
-      if (n == 0) return {};
+      const Result<size_t> n = read_(buffer_);
+      if (!n) error_ = n.error();
+      if (error_) return tl::unexpected<Error>(*error_);
+      if (*n == 0) return {};
     }
   }
 
@@ -158,7 +138,9 @@ class Unpacking {
 
   Status check(int done, const std::string& path, bool& whole) {
     if (done == ARCHIVE_OK) return {};
-    if (done != ARCHIVE_WARN) return failed(out_.get(), ErrorKind::kInvalid, path);
+    const int err = archive_errno(out_.get());
+    const bool full = err == ENOSPC || err == EDQUOT;  // of an attribute it is a warning to libarchive
+    if (done != ARCHIVE_WARN || full) return failed(out_.get(), ErrorKind::kInvalid, path);
     if (result_.not_whole.empty()) {
       const char* said = archive_error_string(out_.get());
       result_.not_whole = printable(path) + ": " + printable(said ? said : "no reason given");
@@ -192,11 +174,16 @@ class Unpacking {
 }  // namespace
 
 Result<Unpacked> unpack_tar(const ReadSome& read, const std::string& directory) {
-  TRY_ASSIGN(Place place, Place::make(directory));
+  TRY_ASSIGN(WorkDirectory work, WorkDirectory::beside(directory));
+  TRY_ASSIGN(Inside inside, Inside::go_to(work.path()));
   const Utf8Names names;
-  TRY_ASSIGN(Unpacked unpacked, Unpacking(read).run());
-  TRY(place.publish());
-  return unpacked;
+  Unpacking unpacking(read);
+  Result<Unpacked> unpacked = unpacking.run();
+  if (!unpacked && unpacking.read_failed()) return unpacked;
+  TRY_ASSIGN(Unpacked made, naming(directory, std::move(unpacked)));
+  TRY(inside.leave());
+  TRY(work.publish());
+  return made;
 }
 
 }  // namespace ramet::cli

@@ -8,8 +8,8 @@
 #include <functional>
 #include <span>
 
+#include "base/output_file.h"
 #include "commit/file_tree.h"
-#include "commit/output_file.h"
 
 namespace ramet::commit {
 

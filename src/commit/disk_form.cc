@@ -8,10 +8,11 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/output_file.h"
+#include "base/place.h"
 #include "chunk/digest.h"
 #include "commit/ext4_image.h"
 #include "commit/oci_image.h"
-#include "commit/output_file.h"
 #include "commit/program.h"
 #include "commit/qcow2_header.h"
 
@@ -124,7 +125,7 @@ Result<DiskForm> disk_form_of(const ImportRequest& request, const OnProgress& pr
   const bool file = request.format != ImageFormat::kDirectory && request.format != ImageFormat::kOci;
   TRY_ASSIGN(Source source, file ? open_regular(request.path) : open_source(request.path));
   const Digest digest = digest_of(request, source);
-  TRY_ASSIGN(UniqueFd disk, disk_of(request, std::move(source), progress));
+  TRY_ASSIGN(UniqueFd disk, naming(request.work_directory, disk_of(request, std::move(source), progress)));
   return DiskForm{std::move(disk), digest};
 }
 

@@ -2,8 +2,9 @@
 
 #include <filesystem>
 
+#include "base/output_file.h"
+#include "base/place.h"
 #include "commit/oci_export.h"
-#include "commit/output_file.h"
 #include "commit/program.h"
 #include "commit/tar_export.h"
 
@@ -51,14 +52,14 @@ Status export_image(const ExportRequest& request, image::Manifest& manifest, con
                     const std::string& path) {
   TRY_ASSIGN(OutputFile out, OutputFile::at(path));
   const std::string directory = std::filesystem::path(path).parent_path();
-  TRY(write_as(request, manifest, store, out, directory.empty() ? "." : directory));
-  return out.publish();
+  TRY(naming(path, write_as(request, manifest, store, out, directory.empty() ? "." : directory)));
+  return naming(path, out.publish());
 }
 
 Result<UniqueFd> export_unnamed(const ExportRequest& request, image::Manifest& manifest, const chunk::Store& store,
                                 const std::string& directory) {
   TRY_ASSIGN(OutputFile out, OutputFile::temporary(directory));
-  TRY(write_as(request, manifest, store, out, directory));
+  TRY(naming(directory, write_as(request, manifest, store, out, directory)));
   return std::move(out).release();
 }
 

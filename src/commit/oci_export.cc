@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/output_file.h"
 #include "chunk/sha256.h"
 #include "commit/oci_documents.h"
-#include "commit/output_file.h"
 #include "commit/tar_export.h"
 #include "commit/tar_writer.h"
 

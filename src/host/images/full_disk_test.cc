@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
+#include "base/file.h"
 #include "base/testing/small_disk.h"
 #include "chunk/testing/contents.h"
 #include "chunk/testing/temporary_directory.h"
@@ -20,6 +22,9 @@ using Bytes = std::vector<std::byte>;
 
 constexpr uint64_t kDiskBytes = 64u << 20;
 constexpr size_t kBlocks = 64, kFewBlocks = 24;
+constexpr uint64_t kDiskOfFiles = 64u << 20;  // the least there can be
+// Each attempt runs programs; RAMET_SOAK tries every page.
+const uint64_t kStepBytes = std::getenv("RAMET_SOAK") ? 4096 : 16 * 4096;
 
 Bytes image_number(uint64_t n, size_t blocks = kBlocks) { return chunk::testing::noise(blocks * kBlockBytes, n); }
 
@@ -57,6 +62,29 @@ class FullDiskTest : public ::testing::Test {
       out.insert(out.end(), piece.begin(), piece.end());
     }
   }
+  // A few files, made beside the small disk.
+  Bytes in_format(const std::string& format) {
+    const std::string path = directory_.path + "/made";
+    std::filesystem::create_directories(path + "/files/below");
+    const Bytes noise = image_number(2, kFewBlocks);
+    EXPECT_TRUE(replace_file(path + "/files/below/noise", {reinterpret_cast<const char*>(noise.data()), noise.size()}));
+    EXPECT_TRUE(replace_file(path + "/files/word", "word"));
+    const std::string commands = format == "qcow2" ? "cp files/below/noise raw && qemu-img convert -q -f raw -O qcow2 raw out"
+                                 : format == "tar"
+                                     ? "tar -C files -cf out ."
+                                     : "umoci init --layout l && umoci new --image l:a && umoci unpack --image l:a b && "
+                                       "cp -r files/. b/rootfs && umoci repack --image l:a b && tar -C l -cf out .";
+    EXPECT_EQ(std::system(("cd " + path + " && rm -rf out l b && (" + commands + ") >log 2>&1").c_str()), 0);
+    const std::string bytes = read_file(path + "/out").value();
+    const std::span<const std::byte> all = as_bytes(bytes);
+    return Bytes(all.begin(), all.end());
+  }
+  // What fails says where there is no room.
+  static Status saying_where(const SmallDisk& disk, Status done) {
+    if (done) return done;
+    EXPECT_NE(done.error().message().find(disk.path()), std::string::npos) << done.error().message();
+    return done;
+  }
   std::vector<std::string> names() { return images_->store().names(ImageSpace::kUser).value(); }
   const chunk::Index& index() { return images_->store().chunks().index(); }
 
@@ -70,7 +98,7 @@ TEST_F(FullDiskTest, AnUploadIsThereOrLeavesNothing) {
     const std::set<std::string> files = disk.files();
     const std::vector<Digest> chunks = index().chunks().value();
     fail_at_every_write(
-        disk, [&] { return upload("second", image_number(2, kFewBlocks)); },
+        disk, [&] { return saying_where(disk, upload("second", image_number(2, kFewBlocks))); },
         [&] {
           EXPECT_EQ(names(), std::vector<std::string>{"first"});
           EXPECT_EQ(download("first").value(), image_number(1));
@@ -82,6 +110,61 @@ TEST_F(FullDiskTest, AnUploadIsThereOrLeavesNothing) {
           EXPECT_EQ(disk.files().size(), files.size());
         });
     EXPECT_EQ(download("second").value(), image_number(2, kFewBlocks));
+  });
+}
+
+// Of every format, the upload, the work on it and what it becomes are in turn what does not fit.
+class UploadOfFormat : public FullDiskTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(UploadOfFormat, IsThereOrLeavesNothing) {
+  on_disk([this](SmallDisk& disk) {
+    const ImportOptions options{.format = GetParam(), .disk_bytes = kDiskOfFiles};
+    const Bytes bytes = in_format(GetParam());
+    ASSERT_TRUE(images_->store().collect());
+    const std::set<std::string> files = disk.files();
+    const std::vector<Digest> chunks = index().chunks().value();
+    fail_at_every_write(
+        disk, [&] { return saying_where(disk, upload("second", bytes, options)); },
+        [&] {
+          EXPECT_EQ(names(), std::vector<std::string>{"first"});
+          EXPECT_EQ(download("first").value(), image_number(1));
+          ASSERT_TRUE(images_->store().collect());
+          EXPECT_EQ(index().chunks().value(), chunks);
+          EXPECT_EQ(disk.files().size(), files.size());
+        },
+        kStepBytes);
+    EXPECT_EQ(names(), (std::vector<std::string>{"first", "second"}));
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Of, UploadOfFormat, ::testing::Values("qcow2", "tar", "oci"));
+
+class DownloadOfFormat : public FullDiskTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(DownloadOfFormat, ComesOrLeavesNothing) {
+  on_disk([this](SmallDisk& disk) {
+    ASSERT_TRUE(upload("files", in_format("tar"), {.format = "tar", .disk_bytes = kDiskOfFiles}));
+    const Bytes whole = download("files", GetParam()).value();
+    const std::set<std::string> files = disk.files();
+    Bytes out;
+    fail_at_every_write(
+        disk,
+        [&]() -> Status {
+          Result<Bytes> came = download("files", GetParam());
+          if (!came) return saying_where(disk, tl::unexpected<Error>(came.error()));
+          out = *std::move(came);
+          return {};
+        },
+        [&] { EXPECT_EQ(disk.files(), files); }, kStepBytes);
+    EXPECT_EQ(out, whole);
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Of, DownloadOfFormat, ::testing::Values("qcow2", "tar", "oci"));
+
+// A raw image is sent as it is read: a full disk does not keep it here.
+TEST_F(FullDiskTest, ARawImageComesAllTheSame) {
+  on_disk([this](SmallDisk& disk) {
+    disk.fill();
+    EXPECT_EQ(download("first").value(), image_number(1));
   });
 }
 

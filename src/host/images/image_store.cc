@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "chunk/directory_storage.h"
 #include "commit/disk_commit.h"
 #include "commit/live_chunks.h"
@@ -187,7 +188,7 @@ Result<std::shared_ptr<OpenImage>> ImageStore::store_image(
     options_.reached(what + ".named");
     return image;
   };
-  Result<std::shared_ptr<OpenImage>> image = stored();
+  Result<std::shared_ptr<OpenImage>> image = naming(options_.directory, stored());
   if (!image) want_collection();  // of what it stored before it failed
   return image;
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/place.h"
 #include "commit/disk_form.h"
 #include "commit/guess_format.h"
 #include "image/zero_runs.h"
@@ -77,9 +78,9 @@ Status ImageUpload::write(std::span<const std::byte> bytes) {
     const size_t take = to_border != 0 ? std::min(to_border, bytes.size()) : (whole != 0 ? whole : bytes.size());
     const std::span<const std::byte> piece = bytes.first(take);
     if (take % kBlockBytes == 0) {
-      TRY(image::write_nonzero(file_.get(), bytes_, piece));
+      TRY(naming(incoming(images_), image::write_nonzero(file_.get(), bytes_, piece)));
     } else if (!all_zero(piece)) {
-      TRY(pwrite_all(file_.get(), piece, bytes_));
+      TRY(naming(incoming(images_), pwrite_all(file_.get(), piece, bytes_)));
     }
     bytes_ += take;
     bytes = bytes.subspan(take);

@@ -109,7 +109,7 @@ TEST_F(ImagesTest, AFullDiskEndsAConversionAndLeavesNothing) {
   full_ = true;
   const Error error = upload->finish({}).error();
   EXPECT_EQ(error.kind(), ErrorKind::kNoSpace);
-  EXPECT_EQ(error.message(), "the disk is full");
+  EXPECT_EQ(error.message(), directory_.path + "/store/incoming: the disk is full");
   EXPECT_EQ(own_->get("files").error().kind(), ErrorKind::kNotFound);
   EXPECT_EQ(unfinished(), 1u) << "the upload alone, while it lives";
   full_ = false;
@@ -168,17 +168,6 @@ TEST_F(FilesOfAnImage, AreWorkThatNeedsRoomAndSomebodyWhoWaits) {
     EXPECT_EQ(own_->download("files", {.format = format}).error().kind(), ErrorKind::kNoSpace);
     EXPECT_EQ(unfinished(), 0u);
   }
-}
-
-// The layer is made when the first question comes behind it.
-TEST_F(FilesOfAnImage, AreGivenUpBetweenTheLayerAndItsArchive) {
-  int asked = 0;
-  ASSERT_TRUE(own_->download("files", {.format = "oci", .given_up = [&] { return asked++, false; }}));
-  const int last = asked;
-  asked = 0;
-  EXPECT_EQ(own_->download("files", {.format = "oci", .given_up = [&] { return ++asked == last; }}).error().kind(),
-            ErrorKind::kCancelled);
-  EXPECT_EQ(unfinished(), 0u);
 }
 
 TEST_F(ImagesTest, ADiskWithoutFilesHasNoTar) {

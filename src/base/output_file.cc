@@ -1,4 +1,4 @@
-#include "commit/output_file.h"
+#include "base/output_file.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,9 +9,8 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "commit/program.h"
 
-namespace ramet::commit {
+namespace ramet {
 namespace {
 
 std::string directory_of(const std::string& path) {
@@ -58,12 +57,12 @@ Result<OutputFile> OutputFile::at(const std::string& path, mode_t mode) {
 
 Status OutputFile::publish() {
   if (::fsync(fd_.get()) < 0) return fail_errno("sync " + path_);
-  const bool done = hidden_.empty()
-                        ? ::linkat(AT_FDCWD, path_of(fd_.get()).c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0
-                        : ::renameat2(AT_FDCWD, hidden_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0;
+  const bool done = hidden_.empty() ? ::linkat(AT_FDCWD, ("/proc/self/fd/" + std::to_string(fd_.get())).c_str(), AT_FDCWD,
+                                               path_.c_str(), AT_SYMLINK_FOLLOW) == 0
+                                    : ::renameat2(AT_FDCWD, hidden_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0;
   if (!done) return fail_errno("name " + path_);
   hidden_.clear();
   return sync_directory(directory_of(path_));
 }
 
-}  // namespace ramet::commit
+}  // namespace ramet

@@ -1,4 +1,4 @@
-// commit/output_file.h - files that are not there until they are whole, or never. A process that is killed leaves nothing
+// base/output_file.h - files that are not there until they are whole, or never. A process that is killed leaves nothing
 // (where the file system knows nameless files; else a hidden file beside the one to be made). Thread: one owner.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 
-namespace ramet::commit {
+namespace ramet {
 
 class OutputFile {
  public:
@@ -33,4 +33,4 @@ class OutputFile {
   std::string hidden_;  // that it has meanwhile, if any
 };
 
-}  // namespace ramet::commit
+}  // namespace ramet

@@ -20,5 +20,9 @@ struct Prepared {
 
 // Requires: the bytes stay as they are until they were put.   Errors: kInvalid (not whole blocks, 1 to kMaxChunkBlocks).
 Result<Prepared> prepare(std::span<const std::byte> plain);
+// Of bytes that are zeros, without looking.   Requires: whole blocks, 1 to kMaxChunkBlocks.
+Prepared prepared_zeros(std::span<const std::byte> plain);
+// Its bytes were changed in these blocks: only they are looked at again.   Requires: blocks that it has.
+void prepare_again(Prepared& chunk, std::span<const uint32_t> changed_blocks);
 
 }  // namespace ramet::chunk

@@ -124,15 +124,23 @@ Result<std::vector<std::byte>> Store::get(const Digest& digest) const {
 }
 
 Status Store::get(const Digest& digest, const std::function<Result<std::span<std::byte>>(size_t bytes)>& room) const {
+  TRY(get_prepared(digest, room));
+  return {};
+}
+
+Result<Prepared> Store::get_prepared(const Digest& digest,
+                                     const std::function<Result<std::span<std::byte>>(size_t bytes)>& room) const {
   std::span<std::byte> out;
   const auto place = [&](const Recipe& recipe) -> Result<std::span<std::byte>> {
     TRY_ASSIGN(out, room(recipe.blocks() * kBlockBytes));
     return out;
   };
-  TRY(assemble(digest, place, 0, FrameProof::kCallers));
-  if (digest_of(out) == digest) return {};
-  TRY(assemble(digest, place, 0, FrameProof::kOwnDigest));  // which frame is it?
-  if (digest_of(out) == digest) return {};
+  // The second time it is asked which frame is not what it was.
+  for (const FrameProof proof : {FrameProof::kCallers, FrameProof::kOwnDigest}) {
+    TRY(assemble(digest, place, 0, proof));
+    Result<Prepared> chunk = prepare(out);
+    if (chunk && chunk->name == digest) return chunk;
+  }
   return fail(ErrorKind::kCorrupt, "chunk " + digest.to_hex() + " does not have its digest");
 }
 

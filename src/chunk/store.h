@@ -77,6 +77,9 @@ class Store {
   Result<std::vector<std::byte>> get(const Digest& digest) const;
   // The same, to where `room` says: it is told how long the chunk is, and may refuse.   Errors: also those of `room`.
   Status get(const Digest& digest, const std::function<Result<std::span<std::byte>>(size_t bytes)>& room) const;
+  // The same, with what prepare() knows of it, because the check finds that anyhow: for whoever puts a changed version.
+  Result<Prepared> get_prepared(const Digest& digest,
+                                const std::function<Result<std::span<std::byte>>(size_t bytes)>& room) const;
   // Some blocks of it, each frame checked by its own digest; `out` is as long as they are.   Errors: kInvalid (range), as
   // get().
   Status read(const Digest& digest, uint32_t first_block, std::span<std::byte> out) const;

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <map>
 #include <random>
@@ -48,6 +49,40 @@ TEST_F(StoreTest, SomeBlocksOfAChunkCanBeRead) {
   Bytes out(2 * kBlockBytes);
   EXPECT_EQ(store_->read(digest, 39, out).error().kind(), ErrorKind::kInvalid);
   EXPECT_EQ(store_->read(digest, 0, std::span(out).first(100)).error().kind(), ErrorKind::kInvalid);
+}
+
+TEST_F(StoreTest, AChangedVersionOfAChunkIsLookedAtWhereItChanged) {
+  const Bytes before = blocks(1, 20);
+  const Digest digest = put(before);
+  Bytes chunk;
+  Prepared now = store_
+                     ->get_prepared(digest,
+                                    [&](size_t bytes) -> Result<std::span<std::byte>> {
+                                      chunk.resize(bytes);
+                                      return chunk;
+                                    })
+                     .value();
+  EXPECT_EQ(now.name, digest);
+  EXPECT_EQ(chunk, before);
+  set_block(chunk, 3, 500);
+  std::fill_n(chunk.begin() + 7 * kBlockBytes, kBlockBytes, std::byte{0});
+  prepare_again(now, std::array{3u, 7u});
+  EXPECT_EQ(now.name, digest_of(chunk));
+  Batch batch = store_->begin();
+  ASSERT_TRUE(batch.put(now, digest));
+  ASSERT_TRUE(batch.commit());
+  EXPECT_EQ(store_->get(*now.name).value(), chunk);
+
+  // All of it zeros, and back.
+  std::fill(chunk.begin(), chunk.end(), std::byte{0});
+  Prepared zeros = prepared_zeros(chunk);
+  EXPECT_EQ(zeros.name, prepare(chunk)->name);
+  set_block(chunk, 19, 1);
+  prepare_again(zeros, std::array{19u});
+  EXPECT_EQ(zeros.name, digest_of(chunk));
+  std::fill(chunk.begin(), chunk.end(), std::byte{0});
+  prepare_again(zeros, std::array{19u});
+  EXPECT_EQ(zeros.name, std::nullopt);
 }
 
 TEST_F(StoreTest, ZerosHaveNoNameAndTakeNoSpace) {

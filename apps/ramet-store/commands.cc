@@ -32,7 +32,19 @@ struct Row {
   const char* kind;
   uint64_t bytes;
 };
-Result<std::vector<Row>> rows_of(const commit::Catalogue& catalogue) {
+Status add_snapshots(const commit::SnapshotCatalogue& snapshots, std::vector<Row>& rows) {
+  TRY_ASSIGN(const std::vector<std::string> ids, snapshots.ids());
+  for (const std::string& id : ids) {
+    TRY_ASSIGN(const commit::SnapshotRecord record, snapshots.get(id));
+    uint64_t blocks = 0;
+    for (const image::ManifestRoot* root : commit::roots_of(record)) blocks += root->blocks;
+    rows.push_back({id, "snapshot", blocks * image::kBlockBytes});
+  }
+  return {};
+}
+
+Result<std::vector<Row>> rows_of(const ReadStore& o) {
+  const commit::Catalogue& catalogue = o.catalogue;
   std::vector<Row> rows;
   TRY_ASSIGN(const std::vector<std::string> names, catalogue.names());
   for (const std::string& name : names) {
@@ -44,6 +56,7 @@ Result<std::vector<Row>> rows_of(const commit::Catalogue& catalogue) {
     TRY_ASSIGN(const commit::Unfinished import, catalogue.unfinished(name));
     rows.push_back({name, "unfinished", import.root.blocks * image::kBlockBytes});
   }
+  if (o.snapshots) TRY(add_snapshots(*o.snapshots, rows));
   return rows;
 }
 
@@ -79,7 +92,7 @@ Result<Differences> differences(const ReadStore& o, const std::string& a, const 
 
 Status list_images(const Place& place) {
   TRY_ASSIGN(const ReadStore o, open_to_read(place));
-  TRY_ASSIGN(const std::vector<Row> rows, beside_others([&] { return rows_of(o.catalogue); }));
+  TRY_ASSIGN(const std::vector<Row> rows, beside_others([&] { return rows_of(o); }));
   json::array out;
   cli::Table table({{"IMAGE"}, {"KIND"}, {"SIZE", cli::Align::kRight}});
   for (const Row& row : rows) {

@@ -18,6 +18,7 @@ struct Place {
   std::string index() const { return directory + "/index.db"; }
   std::string images() const { return directory + "/images"; }
   std::string templates() const { return directory + "/templates"; }
+  std::string snapshots() const { return directory + "/snapshots"; }
 };
 
 struct Import {

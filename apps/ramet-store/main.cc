@@ -66,11 +66,11 @@ constexpr const char* kExportFooter = R"(
 The file or directory is there when it is whole, or not at all. A file system that was not unmounted, or is damaged, is refused.)";
 
 constexpr const char* kStatsFooter = R"(
-Counted block by block over all images: logical is what they would take one by one; unique, shared and dead divide what the store
+Counted block by block over all images and snapshots: logical is what they would take one by one; unique, shared and dead divide what the store
 keeps, before compression, by who needs it (manifests count, too); stored is the size of the packs.)";
 
 constexpr const char* kGcFooter = R"(
-What no image and no unfinished import needs goes away. Afterwards the packs take at most 1.5 times what is alive in them.)";
+What no image, no unfinished import and no snapshot needs goes away. Afterwards the packs take at most 1.5 times what is alive in them.)";
 
 }  // namespace
 
@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
   command->add_option("--format,-f", format, "raw, qcow2, tar, dir or oci; never guessed")->capture_default_str();
   command->footer(kExportFooter);
   command->callback([&] { status = end_with(export_image(place, name, file, format)); });
-  command = app.add_subcommand("ls", "the images, and imports that were cut");
+  command = app.add_subcommand("ls", "the images, imports that were cut, and snapshots of sandboxes");
   command->callback([&] { status = end_with(list_images(place)); });
   command = app.add_subcommand("show", "one image");
   command->add_option("NAME", name, "the image")->required();

@@ -16,15 +16,29 @@ unsigned threads_beside_this_one() { return std::clamp(std::thread::hardware_con
 constexpr const char* kDaemonHint =
     "while rametd runs, `ramet image import` and `rm` do this, and it collects garbage by itself";
 
+// What cannot be looked at is not taken for missing: a collection would take away all that it needs.
+Result<bool> is_there(const std::string& directory) {
+  std::error_code error;
+  const bool there = std::filesystem::exists(directory, error);
+  if (error) return fail(ErrorKind::kIo, "look for " + directory + ": " + error.message());
+  return there;
+}
+
 template <class Store>
 Result<Opened<Store>> with_catalogues(std::unique_ptr<Store> store, const Place& place) {
   TRY_ASSIGN(commit::Catalogue images, commit::Catalogue::open(place.images()));
   std::vector<commit::Catalogue> everybody{images};
-  if (std::error_code error; std::filesystem::is_directory(place.templates(), error)) {
+  TRY_ASSIGN(const bool has_templates, is_there(place.templates()));
+  if (has_templates) {
     TRY_ASSIGN(commit::Catalogue templates, commit::Catalogue::open(place.templates()));
     everybody.push_back(std::move(templates));
   }
-  return Opened<Store>{std::move(store), std::move(images), std::move(everybody)};
+  Opened<Store> opened{std::move(store), std::move(images), std::move(everybody), std::nullopt};
+  TRY_ASSIGN(const bool has_snapshots, is_there(place.snapshots()));
+  if (has_snapshots) {
+    TRY_ASSIGN(opened.snapshots, commit::SnapshotCatalogue::open(place.snapshots()));
+  }
+  return opened;
 }
 
 }  // namespace

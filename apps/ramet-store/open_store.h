@@ -3,11 +3,13 @@
 
 #include <boost/json.hpp>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "chunk/store.h"
 #include "commands.h"
 #include "commit/catalogue.h"
+#include "commit/snapshot_catalogue.h"
 
 namespace ramet::store_tool {
 
@@ -17,6 +19,9 @@ struct Opened {
   commit::Catalogue catalogue;
   // That one and those that belong to a daemon (disks of its templates): what all need of the store.
   std::vector<commit::Catalogue> everybody;
+  std::optional<commit::SnapshotCatalogue> snapshots;  // a daemon's, too; absent: there never were any
+
+  const commit::SnapshotCatalogue* snapshots_if_any() const { return snapshots ? &*snapshots : nullptr; }
 };
 using OpenStore = Opened<chunk::Store>;
 using ReadStore = Opened<const chunk::Store>;

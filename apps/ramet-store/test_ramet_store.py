@@ -1,7 +1,12 @@
 """ramet-store as its users meet it: images in and out, and a store that was damaged."""
 import os
+import pathlib
+import struct
 import subprocess
+import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"))
+from crc32c import crc32c  # noqa: E402
 from conftest import PROGRAM, make_image
 
 CORRUPT, NOT_FOUND, CONFLICT = "corrupt", "not found", "conflict"
@@ -41,6 +46,43 @@ def test_the_space_of_a_removed_image_comes_back(store, tmp_path):
     assert (tmp_path / "b.raw").read_bytes() == (tmp_path / "2.raw").read_bytes()
     assert store.json("verify")["problems"] == []
     store.run("rm", "image2")
+    store.run("gc")
+    assert store.packs() == []
+
+
+def add_snapshot(store, snapshot, image):
+    """As a daemon does it (docs/formats/snapshot.md): of the image's disk alone."""
+    root = (store.directory / "images" / f"{image}.manifest").read_bytes()
+    header = b"RMTSNAPS" + struct.pack("<IIIIIIQ", 1, 64, 2, len(root), 0, 0, 0) + bytes(16)
+    header += struct.pack("<I", crc32c(b"{}" + root))
+    directory = store.directory / "snapshots"
+    directory.mkdir(exist_ok=True)
+    record = directory / f"{snapshot}.snapshot"
+    record.write_bytes(header + struct.pack("<I", crc32c(header)) + b"{}" + root)
+    return record
+
+
+def test_what_a_snapshot_needs_is_kept_and_counted(store, tmp_path):
+    image = make_image(tmp_path / "a.raw", 1)
+    store.run("import", image, "a")
+    record = add_snapshot(store, "snap", "a")
+    store.run("rm", "a")
+    assert store.json("gc")["chunks_removed"] == 0
+    assert store.json("ls") == [{"name": "snap", "kind": "snapshot", "bytes": 40 << 20}]
+    stats = store.json("stats")
+    assert stats["snapshots"] == 1 and stats["images"] == 0 and stats["dead_bytes"] == 0
+    assert store.json("verify")["problems"] == []
+    # Its record is what image files are, behind a header: the disk is whole.
+    (store.directory / "images" / "back.manifest").write_bytes(record.read_bytes()[66:])
+    store.run("export", "back", tmp_path / "b.raw")
+    assert (tmp_path / "b.raw").read_bytes() == image.read_bytes()
+    store.run("rm", "back")
+
+    good = record.read_bytes()
+    record.write_bytes(good[:-1])
+    assert "snap" in store.run("gc", status=CORRUPT).stderr
+    assert store.packs() != []
+    record.unlink()
     store.run("gc")
     assert store.packs() == []
 

@@ -32,7 +32,7 @@ struct Stats {
 Result<Stats> stats_of(const ReadStore& o) {
   TRY_ASSIGN(const chunk::Index::Snapshot snapshot, o.store->index().hold_still());
   TRY_ASSIGN(const chunk::Index::Totals totals, o.store->totals());
-  TRY_ASSIGN(const commit::Usage usage, commit::usage_of(*o.store, o.everybody));
+  TRY_ASSIGN(const commit::Usage usage, commit::usage_of(*o.store, o.everybody, o.snapshots_if_any()));
   return Stats{totals, usage};
 }
 
@@ -40,7 +40,8 @@ Result<Stats> stats_of(const ReadStore& o) {
 
 Status collect_garbage(const Place& place) {
   TRY_ASSIGN(OpenStore o, open_store(place));
-  TRY_ASSIGN(const chunk::Store::Collected done, o.store->collect([&] { return commit::live_chunks(*o.store, o.everybody); }));
+  TRY_ASSIGN(const chunk::Store::Collected done,
+             o.store->collect([&] { return commit::live_chunks(*o.store, o.everybody, o.snapshots_if_any()); }));
   if (place.json)
     print({{"chunks_removed", done.chunks_removed},
            {"packs_removed", done.packs_removed},
@@ -60,6 +61,7 @@ Status show_stats(const Place& place) {
   if (place.json) {
     print({{"images", usage.images},
            {"unfinished", usage.unfinished},
+           {"snapshots", usage.snapshots},
            {"logical_bytes", usage.logical_bytes},
            {"unique_bytes", usage.unique_bytes},
            {"shared_bytes", usage.shared_bytes},
@@ -72,17 +74,17 @@ Status show_stats(const Place& place) {
     return {};
   }
   cli::Table table({{"BYTES"}, {"", cli::Align::kRight}, {""}});
-  table.add({"logical", format_bytes(usage.logical_bytes), "in all images, zeros left out"});
-  table.add({"unique", format_bytes(usage.unique_bytes), "needed by one image"});
+  table.add({"logical", format_bytes(usage.logical_bytes), "in all images and snapshots, zeros left out"});
+  table.add({"unique", format_bytes(usage.unique_bytes), "needed by one image or snapshot"});
   table.add({"shared", format_bytes(usage.shared_bytes), "needed by several, there once"});
   table.add({"dead", format_bytes(usage.dead_bytes), "needed by none"});
   table.add({"stored", format_bytes(usage.stored_bytes), "on the disk, compressed"});
   table.add({"dead stored", format_bytes(usage.dead_stored_bytes), "of these, what gc can give back"});
   std::fputs(table.render().c_str(), stdout);
-  std::printf("%llu images, %llu unfinished; %llu packs, %llu frames, %llu chunks\n",
+  std::printf("%llu images, %llu unfinished, %llu snapshots; %llu packs, %llu frames, %llu chunks\n",
               static_cast<unsigned long long>(usage.images), static_cast<unsigned long long>(usage.unfinished),
-              static_cast<unsigned long long>(totals.packs), static_cast<unsigned long long>(totals.frames),
-              static_cast<unsigned long long>(totals.chunks));
+              static_cast<unsigned long long>(usage.snapshots), static_cast<unsigned long long>(totals.packs),
+              static_cast<unsigned long long>(totals.frames), static_cast<unsigned long long>(totals.chunks));
   return {};
 }
 

@@ -95,12 +95,12 @@ TEST_F(ImportTest, WhatACutImportStoredIsNotCollected) {
   import_is_killed_after(4);
   const uint64_t before = stored_bytes();
   EXPECT_GE(before, 4u << 20);
-  ASSERT_TRUE(store_->collect([&] { return live_chunks(*store_, std::span(&catalogue_, 1)); }));
+  ASSERT_TRUE(store_->collect([&] { return live_chunks(*store_, std::span(&catalogue_, 1), nullptr); }));
   ASSERT_TRUE(import_image(request(), *store_, catalogue_));
   expect_whole();
   // Given up, it is.
   ASSERT_TRUE(catalogue_.remove("a"));
-  ASSERT_TRUE(store_->collect([&] { return live_chunks(*store_, std::span(&catalogue_, 1)); }));
+  ASSERT_TRUE(store_->collect([&] { return live_chunks(*store_, std::span(&catalogue_, 1), nullptr); }));
   EXPECT_EQ(stored_bytes(), 0u);
 }
 

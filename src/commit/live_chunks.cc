@@ -39,11 +39,22 @@ Status visit_roots(const Catalogue& catalogue,
   return {};
 }
 
-Result<chunk::Store::LiveSet> live_chunks(const chunk::Store& store, std::span<const Catalogue> catalogues) {
+Status visit_roots(const SnapshotCatalogue& snapshots,
+                   const std::function<Status(const std::string& id, const image::ManifestRoot&)>& visit) {
+  TRY_ASSIGN(const std::vector<std::string> ids, snapshots.ids());
+  for (const std::string& id : ids) {
+    TRY_ASSIGN(const SnapshotRecord record, snapshots.get(id));
+    for (const image::ManifestRoot* root : roots_of(record)) TRY(visit(id, *root));
+  }
+  return {};
+}
+
+Result<chunk::Store::LiveSet> live_chunks(const chunk::Store& store, std::span<const Catalogue> catalogues,
+                                          const SnapshotCatalogue* snapshots) {
   chunk::Store::LiveSet live;
-  for (const Catalogue& catalogue : catalogues)
-    TRY(visit_roots(catalogue,
-                    [&](const std::string&, const image::ManifestRoot& root) { return add_needed(store, root, live.chunks); }));
+  const auto add = [&](const std::string&, const image::ManifestRoot& root) { return add_needed(store, root, live.chunks); };
+  for (const Catalogue& catalogue : catalogues) TRY(visit_roots(catalogue, add));
+  if (snapshots) TRY(visit_roots(*snapshots, add));
   return live;
 }
 

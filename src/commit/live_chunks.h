@@ -1,4 +1,5 @@
-// commit/live_chunks.h - what a catalogue needs of a store: chunks and pages of manifests, of images and of unfinished imports.
+// commit/live_chunks.h - what a catalogue needs of a store: chunks and pages of manifests, of images, of unfinished imports and
+// of snapshots.
 // Thread: any; what is added meanwhile is missing.
 #pragma once
 
@@ -8,6 +9,7 @@
 
 #include "chunk/store.h"
 #include "commit/catalogue.h"
+#include "commit/snapshot_catalogue.h"
 
 namespace ramet::commit {
 
@@ -23,7 +25,12 @@ Status add_needed(const chunk::Store& store, const image::ManifestRoot& root, st
 Status visit_roots(const Catalogue& catalogue,
                    const std::function<Status(const std::string& name, const image::ManifestRoot&)>& visit);
 
-// What all users of a store need, for Store::collect().   Errors: as above.
-Result<chunk::Store::LiveSet> live_chunks(const chunk::Store& store, std::span<const Catalogue> catalogues);
+// The same of snapshots: the roots of each.
+Status visit_roots(const SnapshotCatalogue& snapshots,
+                   const std::function<Status(const std::string& id, const image::ManifestRoot&)>& visit);
+
+// What all users of a store need, for Store::collect(). `snapshots` is null where there never were any.   Errors: as above.
+Result<chunk::Store::LiveSet> live_chunks(const chunk::Store& store, std::span<const Catalogue> catalogues,
+                                          const SnapshotCatalogue* snapshots);
 
 }  // namespace ramet::commit

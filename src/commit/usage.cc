@@ -3,6 +3,7 @@
 #include <array>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "commit/live_chunks.h"
 #include "image/block.h"
@@ -24,7 +25,21 @@ class Count {
     TRY_ASSIGN(const std::vector<std::string> unfinished, catalogue.unfinished_names());
     usage_.images += names.size();
     usage_.unfinished += unfinished.size();
-    return visit_roots(catalogue, [this](const std::string&, const image::ManifestRoot& root) { return add_image(root); });
+    return visit_roots(catalogue, [this](const std::string&, const image::ManifestRoot& root) {
+      image_++;
+      return add_image(root);
+    });
+  }
+
+  // Disk, memory and vmstate of a snapshot are one user of a block.
+  Status add_snapshots(const SnapshotCatalogue& snapshots) {
+    TRY_ASSIGN(const std::vector<std::string> ids, snapshots.ids());
+    usage_.snapshots += ids.size();
+    std::string last;
+    return visit_roots(snapshots, [&](const std::string& id, const image::ManifestRoot& root) {
+      if (id != std::exchange(last, id)) image_++;
+      return add_image(root);
+    });
   }
 
   Result<Usage> finish() {
@@ -39,7 +54,6 @@ class Count {
 
  private:
   Status add_image(const image::ManifestRoot& root) {
-    image_++;
     return visit_needed(store_, root, [this](Needed what, const Digest& digest) -> Status {
       TRY_ASSIGN(const chunk::Recipe recipe, store_.index().recipe(digest));
       live_.insert(digest);
@@ -78,9 +92,10 @@ class Count {
 
 }  // namespace
 
-Result<Usage> usage_of(const chunk::Store& store, std::span<const Catalogue> catalogues) {
+Result<Usage> usage_of(const chunk::Store& store, std::span<const Catalogue> catalogues, const SnapshotCatalogue* snapshots) {
   Count count(store);
   for (const Catalogue& catalogue : catalogues) TRY(count.add_catalogue(catalogue));
+  if (snapshots) TRY(count.add_snapshots(*snapshots));
   return count.finish();
 }
 

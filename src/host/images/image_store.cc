@@ -57,12 +57,14 @@ Result<std::unique_ptr<ImageStore>> ImageStore::open(ImageStoreOptions options) 
       chunk::ChunkCache::open(directory + "/cache", {.max_bytes = options.cache_bytes, .trust = chunk::Trust::kSameBoot}));
   TRY_ASSIGN(commit::Catalogue images, commit::Catalogue::open(directory + "/images"));
   TRY_ASSIGN(commit::Catalogue templates, commit::Catalogue::open(directory + "/templates"));
-  return std::unique_ptr<ImageStore>(
-      new ImageStore(std::move(options), packs, std::move(store), std::move(cache), std::move(images), std::move(templates)));
+  TRY_ASSIGN(commit::SnapshotCatalogue snapshots, commit::SnapshotCatalogue::open(directory + "/snapshots"));
+  return std::unique_ptr<ImageStore>(new ImageStore(std::move(options), packs, std::move(store), std::move(cache),
+                                                    std::move(images), std::move(templates), std::move(snapshots)));
 }
 
 ImageStore::ImageStore(ImageStoreOptions options, const Packs& packs, std::unique_ptr<chunk::Store> store,
-                       std::unique_ptr<chunk::ChunkCache> cache, commit::Catalogue images, commit::Catalogue templates)
+                       std::unique_ptr<chunk::ChunkCache> cache, commit::Catalogue images, commit::Catalogue templates,
+                       commit::SnapshotCatalogue snapshots)
     : options_(std::move(options)),
       counted_(packs.counted),
       tiered_(packs.tiered),
@@ -71,7 +73,8 @@ ImageStore::ImageStore(ImageStoreOptions options, const Packs& packs, std::uniqu
       cache_(std::move(cache)),
       fetcher_(*store_, counters_),
       images_(std::move(images)),
-      templates_(std::move(templates)) {
+      templates_(std::move(templates)),
+      snapshots_(std::move(snapshots)) {
   if (!options_.common) return;
   const std::lock_guard lock(options_.common->tenants_mutex_);
   options_.common->tenants_.insert(this);
@@ -238,11 +241,12 @@ void ImageStore::warm(OpenImage& image, int file) {
 Result<std::vector<image::ManifestRoot>> ImageStore::roots() {
   const std::lock_guard lock(names_mutex_);
   std::vector<image::ManifestRoot> out;
-  for (const ImageSpace space : {ImageSpace::kUser, ImageSpace::kTemplate})
-    TRY(commit::visit_roots(catalogue(space), [&](const std::string&, const image::ManifestRoot& root) -> Status {
-      out.push_back(root);
-      return {};
-    }));
+  const auto add = [&](const std::string&, const image::ManifestRoot& root) -> Status {
+    out.push_back(root);
+    return {};
+  };
+  for (const ImageSpace space : {ImageSpace::kUser, ImageSpace::kTemplate}) TRY(commit::visit_roots(catalogue(space), add));
+  TRY(commit::visit_roots(snapshots_, add));
   for (const InUse& one : in_use_)
     if (const std::shared_ptr<OpenImage> open = one.image.lock()) out.push_back(open->root());
   return out;

@@ -4,6 +4,7 @@
 //   DIRECTORY/packs, index.db     the chunks (docs/formats/pack.md)
 //   DIRECTORY/images              images that users named, one file each (docs/formats/manifest.md)
 //   DIRECTORY/templates           disks of templates, named by the SHA-256 of the disk: users cannot take these names
+//   DIRECTORY/snapshots           records of snapshots (docs/formats/snapshot.md)
 //   DIRECTORY/cache               hot chunks as raw files
 //
 // `ramet-store --store DIRECTORY` understands the same directory: to look at it also while a daemon has it open.
@@ -32,6 +33,7 @@
 #include "chunk/store.h"
 #include "commit/catalogue.h"
 #include "commit/raw_image.h"
+#include "commit/snapshot_catalogue.h"
 #include "commit/stored_manifest.h"
 #include "host/images/fetcher.h"
 #include "host/images/open_image.h"
@@ -75,6 +77,24 @@ class ImageStore {
   Result<std::vector<std::string>> names(ImageSpace space) const;
   // Removes the disks of templates that are not among these and that nobody uses.   Errors: kIo.
   Status keep_templates(const std::set<std::string>& wanted);
+
+  // ---- snapshots ----
+  // Records of this domain's snapshots, under the same lock as names. What they name is kept. Errors: as SnapshotCatalogue.
+  class Snapshots {
+   public:
+    // Durable when it returns. The batch still holds what the record names.
+    Status add(std::string_view id, const chunk::Batch& batch, const commit::SnapshotRecord& record);
+    Result<commit::SnapshotRecord> get(std::string_view id) const;
+    Status replace_details(std::string_view id, std::string details);
+    Status remove(std::string_view id);
+    Result<std::vector<std::string>> ids() const;
+
+   private:
+    friend class ImageStore;
+    explicit Snapshots(ImageStore& store) : store_(store) {}
+    ImageStore& store_;
+  };
+  Snapshots snapshots() { return Snapshots(*this); }
 
   // ---- content ----
   // A raw file, which must not change meanwhile. `parent`: an image that it is probably a version of, or null.
@@ -123,7 +143,8 @@ class ImageStore {
   };
   static Result<Packs> open_packs(const ImageStoreOptions& options);
   ImageStore(ImageStoreOptions options, const Packs& packs, std::unique_ptr<chunk::Store> store,
-             std::unique_ptr<chunk::ChunkCache> cache, commit::Catalogue images, commit::Catalogue templates);
+             std::unique_ptr<chunk::ChunkCache> cache, commit::Catalogue images, commit::Catalogue templates,
+             commit::SnapshotCatalogue snapshots);
   commit::Catalogue& catalogue(ImageSpace space) { return space == ImageSpace::kUser ? images_ : templates_; }
   const commit::Catalogue& catalogue(ImageSpace space) const { return space == ImageSpace::kUser ? images_ : templates_; }
   Status check_remote_is_free(const RemoteTierOptions& wanted);
@@ -158,6 +179,7 @@ class ImageStore {
   // Held over the catalogues' small files: a name, and who uses its image, change together.
   mutable std::mutex names_mutex_;
   commit::Catalogue images_, templates_;  // guarded by names_mutex_
+  commit::SnapshotCatalogue snapshots_;   // guarded by names_mutex_
   std::list<InUse> in_use_;               // guarded by names_mutex_
   bool wants_collection_ = true;          // guarded by names_mutex_; what a crash left is found by the first one
   // Held while they are asked what they need: none goes away meanwhile.

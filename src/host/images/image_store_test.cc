@@ -70,6 +70,28 @@ TEST_F(ImageStoreTest, ARemovedImageStaysAsLongAsSomebodyUsesIt) {
   EXPECT_EQ(images_->collect()->chunks_removed, 2u);
 }
 
+TEST_F(ImageStoreTest, WhatASnapshotNamesIsKeptUntilItIsRemoved) {
+  commit::SnapshotRecord record;
+  {
+    chunk::Batch batch = images_->chunks().begin();
+    record.disk = commit::import_raw(raw_file(100, {1, 2, 3}).get(), batch, nullptr).value();
+    ASSERT_TRUE(batch.commit());
+    ASSERT_TRUE(images_->snapshots().add("snap", batch, record));
+    EXPECT_EQ(images_->snapshots().add("snap", batch, record).error().kind(), ErrorKind::kExists);
+  }
+  ASSERT_TRUE(images_->snapshots().replace_details("snap", "{}"));
+  reopen();
+  EXPECT_EQ(images_->collect()->chunks_removed, 0u);
+  EXPECT_EQ(images_->snapshots().ids().value(), std::vector<std::string>{"snap"});
+  EXPECT_EQ(images_->snapshots().get("snap")->details, "{}");
+  EXPECT_EQ(images_->snapshots().get("snap")->disk, record.disk);
+  EXPECT_FALSE(images_->wants_collection());
+
+  ASSERT_TRUE(images_->snapshots().remove("snap"));
+  EXPECT_TRUE(images_->wants_collection());
+  EXPECT_EQ(images_->collect()->chunks_removed, 2u);  // a chunk, and its page
+}
+
 TEST_F(ImageStoreTest, DisksOfTemplatesGoWhenNeitherATemplateNorAMachineHasThem) {
   imported("wanted", raw_file(100, {1}, 1), ImageSpace::kTemplate);
   imported("unwanted", raw_file(100, {1}, 2), ImageSpace::kTemplate);

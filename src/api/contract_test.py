@@ -202,6 +202,7 @@ class ContractTest(unittest.TestCase):
         self.images()
         self.disks(box)
         self.call("deleteSandbox", id=box, status=204)
+        self.snapshots()
         self.assertEqual({r["operation"] for r in self.table["routes"]} - self.covered, set())
 
     def processes(self, box):
@@ -259,6 +260,24 @@ class ContractTest(unittest.TestCase):
         self.assertEqual(diff, {"changed_bytes": 4096, "changed_chunks": 1, "ranges": [{"offset": 8192, "length": 4096}], "truncated": False})
         for name in ("a", "b"):
             self.call("deleteImage", name=name, status=204)
+
+    def snapshots(self):
+        sandbox = self.sandbox()
+        made = self.call("createSnapshot", {"name": "warm", "keep_seconds": 0, "labels": {"a": "b"}}, status=201, id=sandbox)
+        snapshot = made["snapshot"]
+        self.assertEqual((snapshot["name"], snapshot["sandbox_id"], snapshot["expires_at"]), ("warm", sandbox, None))
+        self.assertEqual(self.call("listSnapshots")["snapshots"], [snapshot])
+        self.assertEqual(self.call("getSnapshot", id="warm"), snapshot)
+        self.assertEqual(self.call("createSnapshot", {"name": "warm"}, status=409, id=sandbox)["error"]["code"], "exists")
+        self.call("createSandbox", {"snapshot": "warm"}, status=201)
+        self.assertEqual(self.call("patchSnapshot", {"name": "cool"}, id=snapshot["id"])["name"], "cool")
+        self.call("deleteSnapshot", status=204, id="cool")
+        self.call("getSnapshot", status=404, id="cool")
+        for body in ({}, {"template": "base", "snapshot": "x"}, {"snapshot": "x", "vcpus": 2}):
+            self.assertEqual(self.call("createSandbox", body, status=400)["error"]["code"], "invalid")
+        self.assertEqual(self.call("pauseSandbox", status=200, id=sandbox)["state"], "paused")
+        self.assertEqual(self.call("pauseSandbox", status=409, id=sandbox)["error"]["code"], "conflict")
+        self.assertEqual(self.call("resumeSandbox", status=200, id=sandbox)["state"], "running")
 
     def test_images_of_every_format(self):
         disk = bytes(100_000) + b"x" * 4096 + bytes(1_000_000)

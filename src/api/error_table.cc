@@ -13,7 +13,8 @@ namespace {
 constexpr std::array kRows = {
     ErrorRow{"invalid", 400, "Correct the request; api/openapi.yaml has every field and limit."},
     ErrorRow{"not_found", 404,
-             "Check the name; `ramet ls`, `ramet template ls`, `ramet image ls` or the directory above show what there is."},
+             "Check the name; `ramet ls`, `ramet template ls`, `ramet image ls`, `ramet snapshot ls` or the directory above "
+             "show what there is."},
     ErrorRow{"exists", 409, "Choose another name or remove the old one first."},
     ErrorRow{"conflict", 409, "Look at its state (`ramet ls`) and try again when it allows this."},
     ErrorRow{

@@ -20,6 +20,14 @@ Status delete_sandbox(Call& call);
 Status fork_sandbox(Call& call);
 Status get_tree(Call& call);
 Status get_logs(Call& call);
+// handle_snapshots.cc
+Status pause_sandbox(Call& call);
+Status resume_sandbox(Call& call);
+Status create_snapshot(Call& call);
+Status list_snapshots(Call& call);
+Status get_snapshot(Call& call);
+Status patch_snapshot(Call& call);
+Status delete_snapshot(Call& call);
 // handle_processes.cc
 Status exec(Call& call);
 Status list_processes(Call& call);

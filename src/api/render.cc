@@ -126,6 +126,35 @@ json::object to_json(const host::SandboxInfo& s) {
   return o;
 }
 
+json::object to_json(const host::SnapshotInfo& s) {
+  json::object o;
+  o["id"] = s.id;
+  o["name"] = s.name.empty() ? json::value(nullptr) : json::value(s.name);
+  o["sandbox_id"] = s.sandbox_id;
+  o["template"] = s.template_name;
+  o["cpu_model"] = to_valid_utf8(s.cpu_model);
+  o["strict"] = s.strict;
+  o["created_at"] = format_time(s.created_at_ns);
+  o["expires_at"] = optional_time(s.expires_at_ns);
+  o["labels"] = to_object(s.labels);
+  o["vcpus"] = s.vcpus;
+  o["memory_mib"] = s.memory_mib;
+  o["disk_bytes"] = s.disk_bytes;
+  return o;
+}
+
+json::object to_json(const host::SnapshotResult& r) {
+  return {{"snapshot", to_json(r.info)},
+          {"changed_pages", r.changed_pages},
+          {"memory_chunks", r.memory_chunks},
+          {"disk_chunks", r.disk_chunks},
+          {"timing",
+           {{"freeze_ms", rounded(r.timing.freeze_ms)},
+            {"vcpu_stop_ms", rounded(r.timing.vcpu_stop_ms)},
+            {"parent_pause_ms", rounded(r.timing.parent_pause_ms)},
+            {"store_ms", rounded(r.timing.store_ms)}}}};
+}
+
 json::object to_json(const host::TreeNode& node) {
   json::object o = to_json(node.info);
   o["ram_diverged_bytes"] = node.ram_diverged_bytes;

@@ -22,6 +22,8 @@ std::string signal_name(uint32_t signal);
 std::string to_text(const boost::json::value& value);
 
 boost::json::object to_json(const host::SandboxInfo& sandbox);
+boost::json::object to_json(const host::SnapshotInfo& snapshot);
+boost::json::object to_json(const host::SnapshotResult& result);
 boost::json::object to_json(const host::TreeNode& node);
 boost::json::object to_json(const host::ForkResult& result, std::string_view request_id);
 boost::json::object to_json(const host::ProcessInfo& process);

@@ -104,18 +104,25 @@ Result<host::CreateOptions> decode_create(std::string_view body) {
   TRY_ASSIGN(const json::object object, parse_json_object(body));
   FieldReader r(object);
   host::CreateOptions out;
-  std::optional<std::string> name;
+  std::optional<std::string> name, snapshot;
   std::optional<int64_t> vcpus, memory;
   std::optional<StringMap> labels;
-  r.string("template", &name, kMaxNameBytes, FieldReader::Need::kRequired);
+  r.string("template", &name, kMaxNameBytes);
+  r.string("snapshot", &snapshot, kMaxNameBytes);
   r.integer("vcpus", &vcpus, {1, 16});
   r.integer("memory_mib", &memory, {64, 1 << 20});
   read_ttl(r, &out.ttl_seconds);
   r.string_map("labels", &labels, kLabelLimits);
   read_env(r, &out.env);
   TRY(r.finish());
-  TRY(check_template_name(*name));
-  out.template_name = std::move(*name);
+  if (name.has_value() == snapshot.has_value())
+    return fail(ErrorKind::kInvalid, "either field `template` or field `snapshot` says what the sandbox is made from");
+  if (name) TRY(check_template_name(*name));
+  out.template_name = name.value_or("");
+  out.snapshot = snapshot.value_or("");
+  if (snapshot && (vcpus || memory))
+    return fail(ErrorKind::kInvalid,
+                "fields `vcpus` and `memory_mib` do not go with `snapshot`: the sandbox is as large as that");
   if (vcpus) out.vcpus = static_cast<uint32_t>(*vcpus);
   if (memory) out.memory_mib = static_cast<uint64_t>(*memory);
   if (labels) out.labels = std::move(*labels);
@@ -148,6 +155,45 @@ Result<host::ForkOptions> decode_fork(std::string_view body) {
   if (n) out.count = static_cast<uint32_t>(*n);
   out.mode = mode == 1 ? host::ForkMode::kPartial : host::ForkMode::kAll;
   out.strictness = strict ? host::ForkStrictness::kStrict : host::ForkStrictness::kLoose;
+  return out;
+}
+
+namespace {
+
+void read_keep(FieldReader& r, std::optional<uint64_t>* out) {
+  std::optional<int64_t> keep;
+  r.integer("keep_seconds", &keep, {0, kMaxKeepSeconds});
+  if (keep) *out = static_cast<uint64_t>(*keep);
+}
+
+}  // namespace
+
+Result<host::SnapshotOptions> decode_snapshot(std::string_view body) {
+  TRY_ASSIGN(const json::object object, parse_json_object(body));
+  FieldReader r(object);
+  host::SnapshotOptions out;
+  std::optional<std::string> name;
+  std::optional<StringMap> labels;
+  bool strict = true;
+  r.string("name", &name, 64);
+  r.boolean("strict", &strict);
+  read_keep(r, &out.keep_seconds);
+  r.string_map("labels", &labels, kLabelLimits);
+  TRY(r.finish());
+  out.name = name.value_or("");
+  out.strictness = strict ? host::ForkStrictness::kStrict : host::ForkStrictness::kLoose;
+  if (labels) out.labels = std::move(*labels);
+  return out;
+}
+
+Result<host::SnapshotPatch> decode_snapshot_patch(std::string_view body) {
+  TRY_ASSIGN(const json::object object, parse_json_object(body));
+  FieldReader r(object);
+  host::SnapshotPatch out;
+  r.string("name", &out.name, 64);
+  read_keep(r, &out.keep_seconds);
+  r.string_map("labels", &out.labels, kLabelLimits);
+  TRY(r.finish());
   return out;
 }
 

@@ -17,6 +17,7 @@
 namespace ramet::api {
 
 inline constexpr int64_t kMaxTtlSeconds = 31'536'000;
+inline constexpr int64_t kMaxKeepSeconds = 365 * 86'400;             // of a snapshot
 inline constexpr uint64_t kMinDiskMib = 64, kMaxDiskMib = 4u << 20;  // of the file system that an import becomes
 inline constexpr int64_t kMaxChildren = 100;                         // the host may be configured to fewer
 
@@ -41,6 +42,8 @@ struct MoveRequest {
 Result<host::CreateOptions> decode_create(std::string_view body);
 Result<host::PatchOptions> decode_patch(std::string_view body);
 Result<host::ForkOptions> decode_fork(std::string_view body);
+Result<host::SnapshotOptions> decode_snapshot(std::string_view body);
+Result<host::SnapshotPatch> decode_snapshot_patch(std::string_view body);
 Result<ExecRequest> decode_exec(std::string_view body);
 // Format, parent, tag and size of the file system, of an image's upload.
 Result<host::ImportOptions> decode_import(const Target& target);

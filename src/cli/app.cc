@@ -67,6 +67,8 @@ struct Line {
   ForkOptions fork;
   KillOptions kill;
   LogsOptions logs;
+  PauseOptions pause;
+  SnapshotOptions snapshot;
   TemplateOptions templ;
   ImageOptions image;
   DiskOptions disk;
@@ -97,6 +99,27 @@ void add_exec_options(CLI::App* command, ExecOptions& o) {
   command->add_option("--timeout", o.timeout, "End the command and its children after this time (90s, 15m)");
 }
 
+void add_snapshot_commands(Line& line, CLI::App& app) {
+  Session& s = line.session;
+  CLI::App* snapshot = add(line, app, "snapshot", "Keep sandboxes as they are at one instant", "", Argument::kNone, {});
+  snapshot->require_subcommand(1);
+  CLI::App* create = add(line, *snapshot, "create", "Keep a running sandbox as it is now",
+                         "The sandbox goes on. `ramet run --snapshot NAME` starts copies of it, any number.\n\n"
+                         "Examples:\n  ramet snapshot create 3f --name warm\n  ramet snapshot create 3f --keep 0",
+                         Argument::kSandbox, [&line, &s] { return cmd_snapshot_create(s, line.snapshot); });
+  create->add_option("sandbox", line.snapshot.sandbox, "Id, start of it, or name")->required();
+  create->add_option("--name", line.snapshot.name, "A name for it");
+  create->add_option("--keep", line.snapshot.keep, "Forget it after this time (90s, 15m, 2h, 1d; default 7d); 0: never");
+  create->add_option("--label", line.snapshot.labels, "KEY=VALUE; may be repeated")->allow_extra_args(false);
+  create->add_flag(
+      "--no-strict", line.snapshot.loose,
+      "Do not freeze user processes around the instant: shorter pause, but copies may draw equal random numbers once");
+  add(line, *snapshot, "ls", "List snapshots", "", Argument::kNone, [&s] { return cmd_snapshot_ls(s); });
+  CLI::App* rm = add(line, *snapshot, "rm", "Delete snapshots", "Sandboxes that were made from them live on.", Argument::kNone,
+                     [&line, &s] { return cmd_snapshot_rm(s, line.snapshot); });
+  rm->add_option("snapshots", line.snapshot.names, "Ids or names")->required();
+}
+
 void add_sandbox_commands(Line& line, CLI::App& app) {
   Session& s = line.session;
   CLI::App* run =
@@ -107,6 +130,7 @@ void add_sandbox_commands(Line& line, CLI::App& app) {
           Argument::kTemplate, [&line, &s] { return cmd_run(s, line.run); });
   run->add_option("template", line.run.template_name, "Template")->capture_default_str();
   run->add_option("--template", line.run.template_name, "The same as an option");
+  run->add_option("--snapshot", line.run.snapshot, "Start it where this snapshot was taken, instead of from a template");
   run->add_option("--name", line.run.name, "A name; stored as the label `name`");
   run->add_option("--label", line.run.labels, "KEY=VALUE; may be repeated")->allow_extra_args(false);
   run->add_option("--ttl", line.run.ttl, "Remove it after this time (90s, 15m, 2h, 1d); 0: never");
@@ -160,6 +184,17 @@ void add_sandbox_commands(Line& line, CLI::App& app) {
   fork->add_option("--ttl", line.fork.ttl, "Remove the copies after this time");
   fork->add_option("--label", line.fork.labels, "KEY=VALUE for the copies (default: the parent's labels)")
       ->allow_extra_args(false);
+
+  for (const bool pause : {true, false}) {
+    CLI::App* one = pause ? add(line, app, "pause", "Store sandboxes and end their processes",
+                                "Memory, disk and processes are kept until the sandbox is resumed or killed; meanwhile it "
+                                "costs no memory and no\n"
+                                "processor. A command in it, or a copy into it, resumes it.\n\nExample:\n  ramet pause 3f 9c",
+                                Argument::kSandbox, [&line, &s] { return cmd_pause(s, line.pause); })
+                          : add(line, app, "resume", "Start paused sandboxes where they were", "Example:\n  ramet resume 3f",
+                                Argument::kSandbox, [&line, &s] { return cmd_resume(s, line.pause); });
+    one->add_option("sandboxes", line.pause.ids, "Ids, starts of them, or names")->required();
+  }
 
   add(line, app, "tree", "Show who was forked from whom and how far they went apart",
       "FORK is the fork itself, READY until the agent in the copy had confirmed its identity. RAM DIVERGED differs from the\n"
@@ -398,6 +433,7 @@ int run_app(const std::vector<std::string>& all_words) {
   app.add_flag("--json", line.session.json, "Print what the server answers as JSON");
   app.add_flag("-q,--quiet", line.session.quiet, "No words on stderr except errors");
   add_sandbox_commands(line, app);
+  add_snapshot_commands(line, app);
   add_template_commands(line, app);
   add_image_commands(line, app);
   add_disk_commands(line, app);

@@ -81,6 +81,26 @@ class CliTest(unittest.TestCase):
         self.assertIn("parent paused 4.50 ms", self.stderr)
         self.assertEqual(json.loads(self.ramet("fork", box, "--json"))["children"][0]["parent_id"], box)
 
+    def test_snapshots_are_made_listed_used_and_removed(self):
+        box = self.box()
+        made = self.ramet("snapshot", "create", box, "--name", "warm", "--keep", "2h").strip()
+        self.assertIn("paused 2.50 ms", self.stderr)
+        self.assertIn("1200 KiB of memory and 2 chunks of disk", self.stderr)
+        self.assertIn("warm", self.ramet("snapshot", "ls"))
+        self.assertEqual(json.loads(self.ramet("snapshot", "ls", "--json"))["snapshots"][0]["id"], made)
+        self.assertTrue(self.ramet("run", "--snapshot", "warm").strip())
+        self.assertEqual(self.ramet("snapshot", "rm", "warm").strip(), "warm")
+        self.ramet("snapshot", "rm", "warm", status=3)
+        self.assertIn("no snapshot", self.stderr)
+
+    def test_pause_and_resume(self):
+        box = self.box()
+        self.assertEqual(self.ramet("pause", box).strip(), box)
+        self.assertIn("paused", self.ramet("ls"))
+        self.ramet("pause", box, status=4)
+        self.assertIn("paused", self.stderr)
+        self.assertEqual(json.loads(self.ramet("resume", box, "--json"))["sandboxes"][0]["state"], "running")
+
     def test_partial_fork_tells_which_failed(self):
         out = self.ramet("fork", self.box(), "-n", 3, "--partial", "--label", "fail=1", status=1)
         self.assertEqual(len(out.splitlines()), 3)

@@ -43,7 +43,10 @@ std::string span_until(const std::string& time, int64_t now) {
 
 Result<json::object> create_body(const RunOptions& options) {
   json::object body;
-  body["template"] = options.template_name;
+  if (options.snapshot.empty())
+    body["template"] = options.template_name;
+  else
+    body["snapshot"] = options.snapshot;
   if (options.vcpus) body["vcpus"] = *options.vcpus;
   if (!options.memory.empty()) {
     TRY_ASSIGN(body["memory_mib"], parse_mib(options.memory));
@@ -81,7 +84,9 @@ Result<int> cmd_run(Session& session, const RunOptions& options) {
   TRY_ASSIGN(const json::object body, create_body(options));
   TRY_ASSIGN(const ApiClient* api, session.api());
   std::optional<Waiting> waiting(
-      std::in_place, "making a sandbox from " + options.template_name + "; the first one of a template takes longer",
+      std::in_place,
+      options.snapshot.empty() ? "making a sandbox from " + options.template_name + "; the first one of a template takes longer"
+                               : "making a sandbox from snapshot " + options.snapshot,
       session.quiet || session.json);
   TRY_ASSIGN(const std::string text, api->call_text("POST", "/v1/sandboxes", body));
   waiting.reset();
@@ -95,7 +100,8 @@ Result<int> cmd_run(Session& session, const RunOptions& options) {
     } else {
       const double ms = sandbox.at("timing").at("total_ms").to_number<double>();
       if (::isatty(STDERR_FILENO) == 1)
-        session.note("made from " + options.template_name + " (" + size_text(sandbox) + ") in " + format_ms(ms));
+        session.note("made from " + (options.snapshot.empty() ? options.template_name : "snapshot " + options.snapshot) + " (" +
+                     size_text(sandbox) + ") in " + format_ms(ms));
       printf("%s\n", id.c_str());
     }
     return 0;

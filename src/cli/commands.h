@@ -23,6 +23,7 @@ struct ExecOptions {
 };
 struct RunOptions {
   std::string template_name = "base";
+  std::string snapshot;  // instead
   std::string name, ttl, memory;
   std::optional<uint32_t> vcpus;
   std::vector<std::string> labels, env;
@@ -37,6 +38,14 @@ struct ForkOptions {
   uint32_t count = 1;
   bool partial = false, loose = false;
   std::vector<std::string> labels;
+};
+struct PauseOptions {
+  std::vector<std::string> ids;
+};
+struct SnapshotOptions {
+  std::string sandbox, name, keep;
+  bool loose = false;
+  std::vector<std::string> labels, names;
 };
 struct KillOptions {
   std::vector<std::string> ids;
@@ -76,6 +85,13 @@ Result<int> cmd_run(Session& session, const RunOptions& options);
 Result<int> cmd_ls(Session& session, const ListOptions& options);
 Result<int> cmd_fork(Session& session, const ForkOptions& options);
 Result<int> cmd_tree(Session& session);
+// cmd_snapshot.cc
+Result<int> cmd_pause(Session& session, const PauseOptions& options);
+Result<int> cmd_resume(Session& session, const PauseOptions& options);
+Result<int> cmd_snapshot_create(Session& session, const SnapshotOptions& options);
+Result<int> cmd_snapshot_ls(Session& session);
+Result<int> cmd_snapshot_rm(Session& session, const SnapshotOptions& options);
+// cmd_sandbox.cc
 Result<int> cmd_kill(Session& session, const KillOptions& options);
 Result<int> cmd_logs(Session& session, const LogsOptions& options);
 // cmd_exec.cc

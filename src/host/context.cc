@@ -4,6 +4,10 @@
 
 namespace ramet::host {
 
+ImageId base_image_id(const std::string& name) {
+  return {name.starts_with("sn-") ? ImageSpace::kSnapshot : ImageSpace::kTemplate, name};
+}
+
 void dismantle(const Context& context, const std::string& id, const std::string& family,
                const std::shared_ptr<Machine>& machine) {
   if (machine) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "host/admission.h"
+#include "host/fork_outcomes.h"
 #include "host/host.h"
 #include "host/images/images.h"
 #include "host/machine.h"
@@ -17,10 +18,14 @@
 
 namespace ramet::host {
 
+// The name under which rows know the base of a disk: a template's by its digest, a snapshot's by its id.
+ImageId base_image_id(const std::string& name);
+
 struct Context {
   const HostOptions& options;
   const Paths& paths;
   Registry& registry;
+  ForkOutcomes& fork_outcomes;
   Images& images;
   TemplateStore& templates;
   Resources& resources;
@@ -38,9 +43,9 @@ struct Context {
               return registry.set_process(f.id, f.pid, f.pid_start, f.ram_address, f.ram_bytes, f.generation);
             }};
   }
-  // A socket over which a monitor reads this template disk.   Errors: those of ImageStore::use, by errno.
+  // A socket over which a monitor reads this base of a disk.   Errors: those of ImageStore::use, by errno.
   Result<UniqueFd> chunk_socket(const std::string& base_image) const {
-    TRY_ASSIGN(std::shared_ptr<OpenImage> image, images.store().use({ImageSpace::kTemplate, base_image}));
+    TRY_ASSIGN(std::shared_ptr<OpenImage> image, images.store().use(base_image_id(base_image)));
     return images.server().attach(std::move(image));
   }
   uint64_t family_memory_max(uint64_t memory_mib) const {

@@ -13,13 +13,17 @@
 namespace ramet::host {
 namespace {
 
-constexpr std::array<std::string_view, 36> kPoints = {
-    "boot.journalled",    "boot.files",        "boot.started",      "boot.agent_ready",  "boot.captured", "boot.sealed",
-    "zygote.journalled",  "zygote.started",    "zygote.committed",  "create.journalled", "create.files",  "create.requested",
-    "create.committed",   "create.identified", "create.running",    "fork.journalled",   "fork.files",    "fork.frozen",
-    "fork.forked",        "fork.chain",        "fork.committed",    "fork.identified",   "fork.running",  "remove.marked",
-    "remove.killed",      "remove.files",      "remove.row",        "image.stored",      "image.named",   "template.imported",
-    "template.published", "adopt.attached",    "commit.journalled", "commit.frozen",     "commit.stored", "commit.named",
+constexpr std::array<std::string_view, 50> kPoints = {
+    "boot.journalled",    "boot.files",          "boot.started",      "boot.agent_ready",  "boot.captured",
+    "boot.sealed",        "zygote.journalled",   "zygote.started",    "zygote.committed",  "create.journalled",
+    "create.files",       "create.requested",    "create.committed",  "create.identified", "create.running",
+    "fork.journalled",    "fork.files",          "fork.frozen",       "fork.forked",       "fork.chain",
+    "fork.committed",     "fork.identified",     "fork.running",      "remove.marked",     "remove.killed",
+    "remove.files",       "remove.row",          "image.stored",      "image.named",       "template.imported",
+    "template.published", "adopt.attached",      "commit.journalled", "commit.frozen",     "commit.stored",
+    "commit.named",       "snapshot.journalled", "snapshot.forked",   "snapshot.chain",    "snapshot.frozen",
+    "snapshot.stored",    "snapshot.named",      "pause.marked",      "pause.stopped",     "pause.saved",
+    "pause.released",     "resume.journalled",   "resume.files",      "resume.requested",  "resume.running",
 };
 
 struct Wanted {

@@ -50,6 +50,8 @@ struct HostOptions {
   Milliseconds agent_deadline{15'000};  // a short operation of the agent
   Milliseconds child_deadline{30'000};  // a new child: start to identity confirmed
   Milliseconds freeze_deadline{500};
+  Milliseconds wake_deadline{30'000};   // for what is asked of a paused sandbox
+  Milliseconds idle_zygote{60'000};     // a snapshot's, since the last create from it
   Milliseconds janitor_interval{500};   // between looks for what has expired
   Milliseconds stray_interval{15'000};  // between looks for processes that belong to nobody
   uint64_t chunk_cache_mib = 4096;      // disk space for hot chunks of images, on top of what the store needs
@@ -79,6 +81,13 @@ class Host {
   virtual Status remove(const std::string& id) = 0;
   // Errors: kNotQuiescent (strict, a task did not stand still; nothing changed), kInvalid (count), kNoMemory, kNoSpace.
   virtual Result<ForkResult> fork(const std::string& id, const ForkOptions& options) = 0;
+  // Its memory, disk and processes go into the store, its process ends. Fork of a paused one starts copies of it.
+  // Errors: kNoMemory, kNoSpace, kUnsupported; it goes on then.
+  virtual Result<SandboxInfo> pause(const std::string& id) = 0;
+  // Whatever is asked of a paused sandbox's inside resumes it as well.
+  // Errors: kConflict (it is not paused), kNoMemory, kNoSpace, kUnsupported (another processor), kCorrupt; it stays paused
+  // then.
+  virtual Result<SandboxInfo> resume(const std::string& id) = 0;
   virtual std::vector<TreeNode> tree() = 0;
   // What the guest wrote to its console, newest max_bytes of it.
   virtual Result<std::string> logs(const std::string& id, uint64_t max_bytes = 1 << 20) = 0;
@@ -106,6 +115,16 @@ class Host {
                           const std::string& user) = 0;
   virtual Status move_file(const std::string& id, const std::string& from, const std::string& to, const std::string& user) = 0;
   virtual Status remove_file(const std::string& id, const std::string& path, bool recursive, const std::string& user) = 0;
+
+  // ---- snapshots ----  by id or name
+  // Of a running sandbox, which goes on. Durable on this host when it returns.
+  // Errors: kNotQuiescent (strict, a task did not stand still), kExists (name), kNoMemory, kNoSpace.
+  virtual Result<SnapshotResult> snapshot(const std::string& id, const SnapshotOptions& options) = 0;
+  virtual Result<std::vector<SnapshotInfo>> snapshots() = 0;  // newest first
+  virtual Result<SnapshotInfo> get_snapshot(const std::string& id_or_name) = 0;
+  virtual Result<SnapshotInfo> patch_snapshot(const std::string& id_or_name, const SnapshotPatch& patch) = 0;
+  // Sandboxes that were started from it live on.
+  virtual Status remove_snapshot(const std::string& id_or_name) = 0;
 
   // ---- templates ----
   virtual std::vector<TemplateInfo> templates() = 0;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "host/agent_client.h"
 #include "host/crash_point.h"
+#include "host/frozen_machine.h"
 #include "host/host_impl.h"
 #include "host/ids.h"
 
@@ -89,15 +90,7 @@ Result<std::vector<image::OverlayFiles>> HostImpl::open_frozen(const std::string
   TRY_ASSIGN(std::vector<std::string> chain, registry_->chain(id));
   if (chain.empty()) return fail(ErrorKind::kNotFound, "sandbox '" + id + "' has no disk any more");
   chain.pop_back();  // the writable one
-  std::vector<image::OverlayFiles> out;
-  uint64_t bytes = 0;
-  for (const std::string& overlay : chain) {
-    TRY_ASSIGN(OverlayReadFiles files, overlays_.open_read(overlay));
-    out.push_back(image::overlay_from_descriptors(overlay, {}, std::move(files.data_ro), {}, std::move(files.log_ro)));
-    bytes += overlays_.allocated_bytes(overlay);
-  }
-  TRY(admission_.check_disk(bytes));
-  return out;
+  return open_frozen_overlays(*context_, chain);
 }
 
 Result<CommittedDisk> HostImpl::commit_disk(const std::string& id, const std::string& name) {
@@ -106,7 +99,7 @@ Result<CommittedDisk> HostImpl::commit_disk(const std::string& id, const std::st
   TRY_ASSIGN(const std::string base_name, registry_->base_image(id));
   if (base_name.empty())
     return fail(ErrorKind::kUnsupported, "the disk of sandbox '" + id + "' stands on a raw file, not on an image");
-  TRY_ASSIGN(const std::shared_ptr<OpenImage> base, images_->store().use({ImageSpace::kTemplate, base_name}));
+  TRY_ASSIGN(const std::shared_ptr<OpenImage> base, images_->store().use(base_image_id(base_name)));
 
   CommittedDisk done;
   std::vector<image::OverlayFiles> overlays;

@@ -8,7 +8,7 @@ namespace ramet::host {
 
 Status HostImpl::check_room_for(uint32_t count) {
   size_t live = 0;
-  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+  for (const std::shared_ptr<Sandbox>& s : all_sandboxes()) {
     const std::lock_guard lock(s->mutex);
     if (s->info.state == SandboxState::kCreating || s->info.state == SandboxState::kRunning) live++;
   }
@@ -45,53 +45,90 @@ Status HostImpl::publish(std::vector<Birth*> births) {
 
 Result<SandboxInfo> HostImpl::create(const CreateOptions& options) {
   const int64_t begin = monotonic_ns();
-  TRY(check_template_name(options.template_name));
   TRY(check_room_for(1));
+  if (!options.snapshot.empty()) {
+    if (!options.template_name.empty() || options.vcpus || options.memory_mib)
+      return fail(ErrorKind::kInvalid, "a sandbox from a snapshot is as large as that: no template, vCPUs or memory beside it");
+    TRY_ASSIGN(const SnapshotDetails from, snapshots_->find(options.snapshot));
+    return create_from_snapshot(from, options, begin, nullptr);
+  }
+  TRY(check_template_name(options.template_name));
+  return from_zygote([&] { return zygotes_->acquire(options.template_name, options.vcpus, options.memory_mib); },
+                     // User tasks do not run in a template: nothing has to be thawed.
+                     [&](const Zygotes::Zygote& z) { return create_from(z, options, begin, ForkStrictness::kLoose, nullptr); });
+}
+
+Result<SandboxInfo> HostImpl::create_from_snapshot(const SnapshotDetails& snapshot, const CreateOptions& options, int64_t begin,
+                                                   const SandboxInfo* parent) {
+  const std::string& id = snapshot.info.id;
+  CreateOptions own = options;
+  if (!parent) own.env.insert(snapshot.info.env.begin(), snapshot.info.env.end());  // the call's own words win
+  const ForkStrictness tasks = snapshot.info.strict ? ForkStrictness::kStrict : ForkStrictness::kLoose;
+  return from_zygote([&] { return zygotes_->acquire_snapshot(id, [&] { return snapshots_->load(id); }); },
+                     [&](const Zygotes::Zygote& z) { return create_from(z, own, begin, tasks, parent); });
+}
+
+// A zygote may die under the request: that is our trouble, not the caller's.
+Result<SandboxInfo> HostImpl::from_zygote(const std::function<Result<Zygotes::Zygote>()>& acquire,
+                                          const std::function<Result<SandboxInfo>(const Zygotes::Zygote&)>& create) {
   for (int attempt = 1;; attempt++) {
-    TRY_ASSIGN(const TemplateRuntime::Zygote zygote,
-               runtime_->acquire(options.template_name, options.vcpus, options.memory_mib));
-    Result<SandboxInfo> made = create_from(zygote, options, begin);
-    // A zygote may die under the request: that is our trouble, not the caller's.
+    TRY_ASSIGN(const Zygotes::Zygote zygote, acquire());
+    Result<SandboxInfo> made = create(zygote);
     const bool lost_zygote =
         !made && made.error().kind() == ErrorKind::kUnavailable && zygote.machine->wait_end(deadline_after(Milliseconds(200)));
     if (made || !lost_zygote || attempt == 2) return made;
   }
 }
 
-Result<SandboxInfo> HostImpl::create_from(const TemplateRuntime::Zygote& zygote, const CreateOptions& options, int64_t begin) {
-  TRY_ASSIGN(const Admission::Reservation room, admission_.reserve(4 * kMachineOverheadBytes, 4u << 20));
-  const BirthUnderWay under_way(*this, zygote.machine->facts().id);  // the child starts in its zygote's leaf
-
+Result<SandboxInfo> HostImpl::create_from(const Zygotes::Zygote& zygote, const CreateOptions& options, int64_t begin,
+                                          ForkStrictness tasks, const SandboxInfo* parent) {
   Birth birth;
   SandboxInfo& info = birth.row.info;
   info.id = new_id("sb");
   info.family_id = info.id;
-  info.template_name = options.template_name;
+  info.template_name = zygote.row.info.template_name;
+  if (parent) {
+    info.parent_id = parent->id;
+    info.depth = parent->depth + 1;
+  }
   info.created_at_ns = wall_ns();
   info.expires_at_ns = expiry(options.ttl_seconds);
   info.labels = options.labels;
   info.env = options.env;
-  info.vcpus = zygote.vcpus;
-  info.memory_mib = zygote.memory_mib;
-  info.disk_bytes = zygote.source.info.disk_bytes;
+  info.vcpus = zygote.row.info.vcpus;
+  info.memory_mib = zygote.row.info.memory_mib;
+  info.disk_bytes = zygote.row.info.disk_bytes;
   info.timing.template_boot_ms = zygote.boot_ms;
-  birth.row.template_digest = zygote.source.digest;
-  birth.overlay = new_id("ov");
+  birth.row.template_digest = zygote.row.template_digest;
   birth.requested_at_ns = begin;
+  TRY(bring_to_life(zygote, birth, tasks, Origin::kNew));
+  crash_point("create.running");
+  return info;
+}
 
-  ForkIntent intent{new_id("op"), zygote.machine->facts().id, {}, {birth.row}, {birth.overlay}};
-  TRY(registry_->begin_fork(intent));
-  crash_point("create.journalled");
-  insert(info);
-  const auto give_up = [&](Error error) -> Result<SandboxInfo> {
+Status HostImpl::bring_to_life(const Zygotes::Zygote& zygote, Birth& birth, ForkStrictness tasks, Origin origin) {
+  TRY_ASSIGN(const Admission::Reservation room, admission_.reserve(4 * kMachineOverheadBytes, 4u << 20));
+  const BirthUnderWay under_way(*this, zygote.machine->facts().id);  // the child starts in its zygote's leaf
+  const SandboxInfo& info = birth.row.info;
+  const bool is_new = origin == Origin::kNew;
+  birth.overlay = new_id("ov");
+  const ForkIntent intent{new_id("op"), zygote.machine->facts().id, {}, {birth.row}, {birth.overlay}};
+  TRY(is_new ? registry_->begin_fork(intent) : registry_->begin_resume(intent));
+  crash_point(is_new ? "create.journalled" : "resume.journalled");
+  if (is_new) insert(info);
+  const auto give_up = [&](Error error) -> Status {
     (void)fork_outcomes_->note(intent, false).has_value();  // kept if it fails
-    undo_birth(*context_, birth);
-    erase(info.id, {});
-    return tl::unexpected<Error>(std::move(error).with_context("create from template '" + options.template_name + "'"));
+    if (is_new) {
+      undo_birth(*context_, birth);
+      erase(info.id, {});
+    } else {
+      undo_resume(birth);
+    }
+    return tl::unexpected<Error>(std::move(error).with_context("start from template '" + info.template_name + "'"));
   };
   if (Status prepared = prepare_birth(*context_, birth, BirthStart::kAtOnce); !prepared)
     return give_up(std::move(prepared).error());
-  crash_point("create.files");
+  crash_point(is_new ? "create.files" : "resume.files");
 
   FdsToSend fds;
   vmm::Request request;
@@ -104,11 +141,11 @@ Result<SandboxInfo> HostImpl::create_from(const TemplateRuntime::Zygote& zygote,
     birth.fork_requested_at_ns = monotonic_ns();
     reply = zygote.machine->call(std::move(request), fds, deadline_after(options_.child_deadline));
   }
-  crash_point("create.requested");
+  crash_point(is_new ? "create.requested" : "resume.requested");
   if (!reply) {
     const ErrorKind kind = reply.error().kind();
     if (kind == ErrorKind::kTimeout || kind == ErrorKind::kUnavailable || kind == ErrorKind::kCorrupt)
-      runtime_->discard(zygote.machine->facts().id);
+      zygotes_->discard(zygote.machine->facts().id);
     return give_up(std::move(reply).error());
   }
   if (Status settled = fork_outcomes_->note(intent, false); !settled) return give_up(std::move(settled).error());
@@ -118,12 +155,24 @@ Result<SandboxInfo> HostImpl::create_from(const TemplateRuntime::Zygote& zygote,
   if (forked.children(0).has_failure()) return give_up(error_of(forked.children(0).failure()));
   Result<UniqueFd> pidfd = reply->fds.take(forked.children(0).pidfd(), "pidfd");
   if (!pidfd) return give_up(std::move(pidfd).error());
-  // User tasks do not run in a template: nothing has to be thawed, but Identify is as strict as in a fork.
-  finish_birth(*context_, birth, std::move(*pidfd), ForkStrictness::kLoose, BirthKind::kCreate);
+  finish_birth(*context_, birth, std::move(*pidfd), tasks, BirthKind::kCreate);
   if (birth.error) return give_up(*birth.error);
   if (Status published = publish({&birth}); !published) return give_up(std::move(published).error());
-  crash_point("create.running");
-  return info;
+  return {};
+}
+
+// Its saved state is what counts again.
+void HostImpl::undo_resume(Birth& birth) {
+  const SandboxInfo& info = birth.row.info;
+  birth.bootstrap = BootstrapPair{};  // a child that was not committed ends by this
+  if (birth.machine) {
+    birth.machine->kill();
+    if (!birth.machine->wait_end(deadline_after(Milliseconds(10'000)))) log_warn(info.id + ": its process does not end");
+    birth.machine.reset();
+  }
+  give_back(info);
+  const Status paused = registry_->set_paused(info.id, birth.row.saved);
+  if (!paused) log_error(paused.error().to_string());
 }
 
 }  // namespace ramet::host

@@ -29,8 +29,9 @@ Status HostImpl::remove(const std::string& id) {
   TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
   {
     const std::lock_guard lock(s->mutex);
-    if (s->info.state == SandboxState::kCreating)
-      return fail(ErrorKind::kConflict, "sandbox '" + id + "' is still being created");
+    const SandboxState state = s->info.state;
+    if (state == SandboxState::kCreating || state == SandboxState::kPausing || state == SandboxState::kResuming)
+      return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + state_name(state) + ": try again when it is done");
   }
   return end_sandbox(s, SandboxState::kGone, "removed");
 }
@@ -94,7 +95,7 @@ void HostImpl::forget_childless(std::optional<std::string> id, const std::string
     {
       std::shared_ptr<Sandbox> mine;
       bool has_child = false;
-      for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+      for (const std::shared_ptr<Sandbox>& s : all_sandboxes()) {
         const std::lock_guard lock(s->mutex);
         if (s->info.id == *id && s->info.state == SandboxState::kGone) {
           mine = s;
@@ -116,7 +117,7 @@ void HostImpl::on_machine_end(const std::string& id) {
 }
 
 void HostImpl::handle_machine_end(const std::string& id) {
-  if (runtime_->on_machine_end(id)) return;
+  if (zygotes_->on_machine_end(id)) return;
   std::shared_ptr<Sandbox> s;
   {
     const std::lock_guard lock(mutex_);
@@ -139,6 +140,7 @@ void HostImpl::tick() {
   if (fork_outcomes_->try_again() != 0) context_->overlays_changed();
   end_expired();
   drop_oldest_failed();
+  zygotes_->retire_idle_snapshots(MonotonicClock::now() - options_.idle_zygote);
   if (MonotonicClock::now() >= next_stray_check_) {
     next_stray_check_ = deadline_after(options_.stray_interval);
     kill_strays();
@@ -148,7 +150,7 @@ void HostImpl::tick() {
 
 void HostImpl::end_expired() {
   const int64_t now = wall_ns();
-  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+  for (const std::shared_ptr<Sandbox>& s : all_sandboxes()) {
     {
       const std::lock_guard lock(s->mutex);
       const bool due = s->info.expires_at_ns && *s->info.expires_at_ns <= now;
@@ -161,7 +163,7 @@ void HostImpl::end_expired() {
 
 void HostImpl::drop_oldest_failed() {
   std::vector<std::pair<int64_t, std::shared_ptr<Sandbox>>> failed;
-  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+  for (const std::shared_ptr<Sandbox>& s : all_sandboxes()) {
     const std::lock_guard lock(s->mutex);
     if (s->info.state == SandboxState::kFailed && !s->ending) failed.emplace_back(s->info.created_at_ns, s);
   }
@@ -176,7 +178,7 @@ void HostImpl::drop_oldest_failed() {
 void HostImpl::evacuate_leaf(const std::string& family, const std::string& id) {
   const std::vector<pid_t> members = cgroups_.members(family, id);
   if (members.empty()) return;
-  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+  for (const std::shared_ptr<Sandbox>& s : all_sandboxes()) {
     const std::lock_guard lock(s->mutex);
     if (!s->machine || s->info.id == id) continue;
     const pid_t pid = s->machine->facts().pid;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "host/agent_client.h"
 #include "host/crash_point.h"
+#include "host/frozen_tasks.h"
 #include "host/host_impl.h"
 #include "host/ids.h"
 
@@ -13,75 +14,6 @@ namespace {
 constexpr size_t kFinishThreads = 16;
 constexpr uint32_t kQuiesceMs = 2000;
 
-// The parent's user tasks, frozen until thaw() or the destructor. Both connections are made while they still run.
-class FrozenParent {
- public:
-  FrozenParent(Machine& machine, const HostOptions& options) : machine_(machine), options_(options) {}
-  ~FrozenParent() {
-    if (frozen_) (void)thaw();
-  }
-
-  // Errors: kNotQuiescent (and everything is thawed again), kUnavailable.
-  Status freeze() {
-    const Deadline deadline = deadline_after(options_.agent_deadline);
-    TRY_ASSIGN(UniqueFd freeze_stream, machine_.agent_stream(deadline));
-    TRY_ASSIGN(UniqueFd thaw_stream, machine_.agent_stream(deadline));
-    thaw_ = std::make_unique<AgentChannel>(std::move(thaw_stream));
-    abi::Request request;
-    request.mutable_freeze()->set_deadline_ms(static_cast<uint32_t>(options_.freeze_deadline.count()));
-    began_ns_ = monotonic_ns();
-    frozen_ = true;  // from here on it may be, whatever we hear
-    AgentChannel channel(std::move(freeze_stream));
-    TRY(channel.send(request, deadline));
-    Result<abi::Result> answer = channel.receive_result(deadline_after(options_.freeze_deadline + Milliseconds(2000)));
-    Status done = answer ? check_result(*answer) : Status(tl::unexpected<Error>(answer.error()));
-    if (done) return {};
-    (void)thaw();
-    if (done.error().kind() == ErrorKind::kTimeout)
-      return fail(ErrorKind::kNotQuiescent, "the guest did not stand still in time: no answer from its agent");
-    return done;
-  }
-  // Sends the word; the answer is awaited by confirm_thaw(), after more urgent work.
-  void send_thaw() {
-    abi::Request request;
-    request.mutable_thaw();
-    sent_ = thaw_ && thaw_->send(request, deadline_after(Milliseconds(1000))).has_value();
-  }
-  // True: user tasks run again.
-  bool confirm_thaw() {
-    bool ok = sent_;
-    if (ok) {
-      const Result<abi::Result> answer = thaw_->receive_result(deadline_after(Milliseconds(3000)));
-      ok = answer && check_result(*answer).has_value();
-    }
-    thaw_.reset();
-    for (int i = 0; !ok && i < 3 && machine_.alive(); i++) {  // by a connection of its own
-      Result<UniqueFd> stream = machine_.agent_stream(deadline_after(Milliseconds(3000)));
-      abi::Request request;
-      request.mutable_thaw();
-      ok = stream && agent_call(std::move(*stream), request, deadline_after(Milliseconds(3000))).has_value();
-    }
-    if (ok) frozen_ = false;
-    ended_ns_ = monotonic_ns();
-    return ok;
-  }
-  bool thaw() {
-    send_thaw();
-    const bool ok = confirm_thaw();
-    frozen_ = false;
-    return ok;
-  }
-  double pause_ms() const { return static_cast<double>(ended_ns_ - began_ns_) / 1e6; }
-  int64_t began_ns() const { return began_ns_; }
-
- private:
-  Machine& machine_;
-  const HostOptions& options_;
-  std::unique_ptr<AgentChannel> thaw_;
-  bool frozen_ = false, sent_ = false;
-  int64_t began_ns_ = 0, ended_ns_ = 0;
-};
-
 }  // namespace
 
 Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& options) {
@@ -89,6 +21,7 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   if (options.count < 1 || options.count > options_.max_fork_children)
     return fail(ErrorKind::kInvalid, std::to_string(options.count) + " children in one fork, this host allows 1 to " +
                                          std::to_string(options_.max_fork_children));
+  if (Result<std::shared_ptr<Sandbox>> paused = find_paused(id); paused) return fork_paused(*paused, options, begin);
   TRY_ASSIGN(const Running parent, find_running(id));
   if (parent.info.depth + 1 > options_.max_depth)
     return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + std::to_string(parent.info.depth) +
@@ -100,11 +33,7 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   const std::lock_guard for_the_monitor(parent.machine->fork_lock());
   TRY(find_running(id));  // it may have ended while we waited
   TRY(fork_outcomes_->note_all_of(id));
-  struct Pending {
-    std::atomic<int>& n;
-    explicit Pending(std::atomic<int>& counter) : n(counter) { n++; }
-    ~Pending() { n--; }
-  } pending(parent.sandbox->forks_pending);
+  const ForkPending pending(*parent.sandbox);
 
   // Room: for what the children may come to own soon, on the host and in the family.
   const pid_t parent_pid = parent.machine->facts().pid;
@@ -173,7 +102,7 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
 
   // ---- the parent stands still from here ----
   ForkResult result;
-  FrozenParent frozen(*parent.machine, options_);
+  FrozenTasks frozen(*parent.machine, options_);
   if (strict) {
     if (Status done = frozen.freeze(); !done) return give_up(std::move(done).error(), false);
     result.timing.freeze_ms = ms_between(frozen.began_ns(), monotonic_ns());

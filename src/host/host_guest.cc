@@ -15,6 +15,7 @@ ExitInfo exit_info(const abi::Exit& e) {
 }  // namespace
 
 Result<UniqueFd> HostImpl::guest_stream(const std::string& id) {
+  TRY(wake(id));
   TRY_ASSIGN(const Running r, find_running(id));
   Result<UniqueFd> stream = r.machine->agent_stream(deadline_after(options_.agent_deadline));
   if (stream) return stream;
@@ -27,6 +28,7 @@ Result<abi::Result> HostImpl::guest_call(const std::string& id, const abi::Reque
 }
 
 Result<std::unique_ptr<ExecStream>> HostImpl::exec(const std::string& id, const ExecOptions& options) {
+  TRY(wake(id));
   TRY_ASSIGN(const Running r, find_running(id));
   ExecOptions with_env = options;
   with_env.env.insert(r.info.env.begin(), r.info.env.end());  // the call's own words win

@@ -58,7 +58,8 @@ void HostImpl::tend_images() {
   const Result<std::vector<MachineRow>> rows = registry_->machines();
   if (!rows) return;  // without the list every disk would look unneeded
   for (const MachineRow& r : *rows)
-    if (r.info.state == SandboxState::kCreating || r.info.state == SandboxState::kRunning) wanted.insert(r.base_image);
+    if (r.info.state != SandboxState::kGone && r.info.state != SandboxState::kFailed) wanted.insert(r.base_image);
+  snapshots_->sweep();
   ImageStore& store = images_->store();
   if (const Status kept = template_store_->keep_needed_disks(wanted); !kept) log_warn("store: " + kept.error().to_string());
   if (!store.wants_collection()) return;

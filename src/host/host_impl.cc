@@ -47,13 +47,14 @@ Status HostImpl::start() {
   template_store_ = std::make_unique<TemplateStore>(paths_, images_->store(),
                                                     [this](uint64_t bytes) { return admission_.check_disk(bytes); });
   fork_outcomes_ = std::make_unique<ForkOutcomes>(*registry_, [this] { drop_ballast(); });
-  context_.reset(new Context{options_, paths_, *registry_, *images_, *template_store_, resources_, *watcher_, admission_,
-                             [this](const std::string& id) { on_machine_end(id); },
+  context_.reset(new Context{options_, paths_, *registry_, *fork_outcomes_, *images_, *template_store_, resources_, *watcher_,
+                             admission_, [this](const std::string& id) { on_machine_end(id); },
                              [this] {
                                if (slow_) slow_->post([this] { tend_overlays(); });
                              },
                              [this](const std::string& family, const std::string& id) { evacuate_leaf(family, id); }});
-  runtime_ = std::make_unique<TemplateRuntime>(*context_);
+  zygotes_ = std::make_unique<Zygotes>(*context_);
+  snapshots_ = std::make_unique<Snapshots>(*context_, *zygotes_);
   sealing_works_ = overlays_.can_seal();
   slow_ = std::make_unique<Background>("ramet-slow");
   janitor_ = std::make_unique<Background>("ramet-janitor");
@@ -64,7 +65,7 @@ Status HostImpl::start() {
   for (const std::string& name : options_.eager_templates)
     for (const Template& t : template_store_->list())
       if (name == "*" || name == t.info.name)
-        slow_->post([this, n = t.info.name] { (void)runtime_->acquire(n, {}, {}).has_value(); });
+        slow_->post([this, n = t.info.name] { (void)zygotes_->acquire(n, {}, {}).has_value(); });
   return {};
 }
 
@@ -72,8 +73,7 @@ HostImpl::~HostImpl() {
   if (janitor_) janitor_->stop();
   if (slow_) slow_->stop();
   // Sandboxes live on; zygotes serve nobody without us.
-  if (runtime_ && template_store_)
-    for (const Template& t : template_store_->list()) runtime_->retire(t.info.name);
+  if (zygotes_) zygotes_->retire_all();
   const std::lock_guard lock(mutex_);
   sandboxes_.clear();
 }
@@ -101,7 +101,14 @@ Result<HostImpl::Running> HostImpl::find_running(const std::string& id) {
   return Running{s, s->machine, s->info};
 }
 
-std::vector<std::shared_ptr<Sandbox>> HostImpl::snapshot() {
+Result<std::shared_ptr<Sandbox>> HostImpl::find_paused(const std::string& id) {
+  TRY_ASSIGN(std::shared_ptr<Sandbox> s, find(id));
+  const std::lock_guard lock(s->mutex);
+  if (s->info.state == SandboxState::kPaused && !s->ending) return s;
+  return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + state_name(s->info.state));
+}
+
+std::vector<std::shared_ptr<Sandbox>> HostImpl::all_sandboxes() {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Sandbox>> out;
   for (const auto& [id, s] : sandboxes_) out.push_back(s);
@@ -133,7 +140,7 @@ std::optional<int64_t> HostImpl::expiry(std::optional<uint64_t> ttl_seconds) con
 
 std::vector<SandboxInfo> HostImpl::list() {
   std::vector<SandboxInfo> out;
-  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+  for (const std::shared_ptr<Sandbox>& s : all_sandboxes()) {
     const std::lock_guard lock(s->mutex);
     if (s->info.state != SandboxState::kGone) out.push_back(s->info);
   }
@@ -174,7 +181,7 @@ Result<std::string> HostImpl::logs(const std::string& id, uint64_t max_bytes) {
 std::vector<TemplateInfo> HostImpl::templates() {
   std::vector<TemplateInfo> out;
   for (Template& t : template_store_->list()) {
-    const TemplateRuntime::State state = runtime_->state(t.info.name);
+    const Zygotes::State state = zygotes_->state(t.info.name);
     t.info.status = state.status;
     t.info.status_reason = state.reason;
     out.push_back(std::move(t.info));
@@ -188,14 +195,14 @@ Result<std::unique_ptr<TemplateFileWriter>> HostImpl::upload_template_file(const
 
 Result<TemplateInfo> HostImpl::commit_template(const std::string& name, std::string_view template_json) {
   TRY_ASSIGN(Template t, template_store_->commit(name, template_json));
-  runtime_->retire(name);
+  zygotes_->retire(name);
   t.info.status = "cold";
   return std::move(t.info);
 }
 
 Status HostImpl::remove_template(const std::string& name) {
   TRY(template_store_->remove(name));
-  runtime_->retire(name);
+  zygotes_->retire(name);
   return {};
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -18,14 +19,17 @@
 #include "host/birth.h"
 #include "host/context.h"
 #include "host/fork_outcomes.h"
+#include "host/frozen_machine.h"
 #include "host/metering.h"
-#include "host/template_runtime.h"
+#include "host/snapshots.h"
+#include "host/zygotes.h"
 
 namespace ramet::host {
 
 // One sandbox in memory. Shared by the table and by calls under way; the last one drops it.
 struct Sandbox {
   std::mutex mutex;
+  std::condition_variable changed;   // its state is another
   SandboxInfo info;                  // guarded by mutex
   std::shared_ptr<Machine> machine;  // guarded by mutex; set while running
   bool ending = false;               // guarded by mutex: somebody is taking it down
@@ -35,6 +39,18 @@ struct Sandbox {
   MemoryUse memory_use;               // guarded by mutex
   Deadline memory_use_until{};        // guarded by mutex: the measurement is fresh until then
   std::string merged_overlay;         // slow thread only: the last one that was merged for it
+};
+
+// No page table walk meanwhile.
+class ForkPending {
+ public:
+  explicit ForkPending(Sandbox& s) : count_(s.forks_pending) { count_++; }
+  ~ForkPending() { count_--; }
+  ForkPending(const ForkPending&) = delete;
+  ForkPending& operator=(const ForkPending&) = delete;
+
+ private:
+  std::atomic<int>& count_;
 };
 
 class HostImpl final : public Host {
@@ -49,6 +65,13 @@ class HostImpl final : public Host {
   Result<SandboxInfo> patch(const std::string& id, const PatchOptions& options) override;
   Status remove(const std::string& id) override;
   Result<ForkResult> fork(const std::string& id, const ForkOptions& options) override;
+  Result<SandboxInfo> pause(const std::string& id) override;
+  Result<SandboxInfo> resume(const std::string& id) override;
+  Result<SnapshotResult> snapshot(const std::string& id, const SnapshotOptions& options) override;
+  Result<std::vector<SnapshotInfo>> snapshots() override;
+  Result<SnapshotInfo> get_snapshot(const std::string& id_or_name) override;
+  Result<SnapshotInfo> patch_snapshot(const std::string& id_or_name, const SnapshotPatch& patch) override;
+  Status remove_snapshot(const std::string& id_or_name) override;
   std::vector<TreeNode> tree() override;
   Result<std::string> logs(const std::string& id, uint64_t max_bytes) override;
 
@@ -93,16 +116,41 @@ class HostImpl final : public Host {
   };
   // Errors: kNotFound, kConflict (creating, failed).
   Result<Running> find_running(const std::string& id);
-  std::vector<std::shared_ptr<Sandbox>> snapshot();
+  // Errors: kNotFound, kConflict.
+  Result<std::shared_ptr<Sandbox>> find_paused(const std::string& id);
+  std::vector<std::shared_ptr<Sandbox>> all_sandboxes();
   std::shared_ptr<Sandbox> insert(const SandboxInfo& info);
   void erase(const std::string& id, const std::string& why);
   std::optional<int64_t> expiry(std::optional<uint64_t> ttl_seconds) const;
 
   // ---- births (host_create.cc) ----
   Status check_room_for(uint32_t count);
-  Result<SandboxInfo> create_from(const TemplateRuntime::Zygote& zygote, const CreateOptions& options, int64_t begin_ns);
+  // `parent`: paused, whose saved state the zygote is; null: none. `tasks`: kStrict: they stood still when it was made.
+  Result<SandboxInfo> create_from(const Zygotes::Zygote& zygote, const CreateOptions& options, int64_t begin_ns,
+                                  ForkStrictness tasks, const SandboxInfo* parent);
+  Result<SandboxInfo> create_from_snapshot(const SnapshotDetails& snapshot, const CreateOptions& options, int64_t begin_ns,
+                                           const SandboxInfo* parent);
+  static Result<SandboxInfo> from_zygote(const std::function<Result<Zygotes::Zygote>()>& acquire,
+                                         const std::function<Result<SandboxInfo>(const Zygotes::Zygote&)>& create);
+  void undo_resume(Birth& birth);
+  enum class Origin { kNew, kPaused };
+  // A fork of the zygote, from its row to published. Where it fails nothing of it is left, but a paused one stays paused.
+  Status bring_to_life(const Zygotes::Zygote& zygote, Birth& birth, ForkStrictness tasks, Origin origin);
   // Child rows become running together, or stay creating.
   Status publish(std::vector<Birth*> births);
+
+  // ---- snapshots (host_snapshot.cc) ----
+  static SnapshotDetails details_of(const SandboxInfo& info, const std::string& template_digest);
+  // With the locks of a fork held.   Errors: as FrozenMachine::make, kNoMemory, kNoSpace.
+  Result<std::unique_ptr<FrozenMachine>> freeze_machine(const Running& r, FrozenTasks* tasks);
+
+  // ---- pause and resume (host_pause.cc) ----
+  void set_state(Sandbox& s, SandboxState state);
+  Result<Snapshots::Stored> stop_and_store(const Running& r);
+  void give_back(const SandboxInfo& info);
+  Status resume_from_saved(const std::shared_ptr<Sandbox>& s, int64_t begin_ns);
+  Result<ForkResult> fork_paused(const std::shared_ptr<Sandbox>& s, const ForkOptions& options, int64_t begin_ns);
+  Status wake(const std::string& id);
 
   // ---- ends (host_end.cc) ----
   void on_machine_end(const std::string& id);      // watcher's thread
@@ -145,6 +193,9 @@ class HostImpl final : public Host {
   Status recover();
   void adopt_all(std::vector<MachineRow>& rows, bool machine_rebooted);
   void settle_forks();
+  bool go_on_after_pause(Machine& machine, SandboxInfo& info);
+  void thaw_soon(const std::string& id);
+  void keep_paused(const MachineRow& row);
   void undo_half_made(const std::vector<MachineRow>& rows);
   void sweep_orphans();
   bool adopt_one(const MachineRow& row);
@@ -162,7 +213,8 @@ class HostImpl final : public Host {
   std::unique_ptr<Images> images_;
   std::unique_ptr<TemplateStore> template_store_;
   std::unique_ptr<Context> context_;
-  std::unique_ptr<TemplateRuntime> runtime_;
+  std::unique_ptr<Zygotes> zygotes_;
+  std::unique_ptr<Snapshots> snapshots_;
 
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Sandbox>> sandboxes_;   // guarded by mutex_

@@ -63,7 +63,7 @@ KvmReport probe_kvm(const std::string& program, const std::string& device) {
 }  // namespace
 
 std::vector<TreeNode> HostImpl::tree() {
-  std::vector<std::shared_ptr<Sandbox>> all = snapshot();
+  std::vector<std::shared_ptr<Sandbox>> all = all_sandboxes();
   std::map<std::string, TreeNode> nodes;
   for (const std::shared_ptr<Sandbox>& s : all) {
     TreeNode node;

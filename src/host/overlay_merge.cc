@@ -38,7 +38,7 @@ Status merge_into(const OverlayStore& store, const std::vector<std::string>& fro
 }  // namespace
 
 void HostImpl::shorten_chains() {
-  for (const std::shared_ptr<Sandbox>& s : snapshot()) {
+  for (const std::shared_ptr<Sandbox>& s : all_sandboxes()) {
     std::string id;
     {
       const std::lock_guard lock(s->mutex);

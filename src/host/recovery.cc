@@ -3,9 +3,10 @@
 //   1. every row with a process: the same process (pid and start time), answering on its socket, taking a new chunk socket?
 //                                                                                                  adopted : ended for good
 //   2. live forks that were under way: did the parent move to its next overlay? (its open files say)  chain settled
-//   3. rows still `creating`, builders, zygotes not adopted: undone; parents of undone children get a Thaw
-//   4. rows whose end was decided (gone, failed): finished
-//   5. whatever has one of our names and no row: overlay files, directories, sockets, cgroups: deleted
+//   3. rows still `creating`, builders, frozen ones, zygotes not adopted: undone; parents of undone children get a Thaw
+//   4. rows `pausing`: they go on; `resuming`: their saved state counts again; `paused`: what they still have goes
+//   5. rows whose end was decided (gone, failed): finished
+//   6. whatever has one of our names and no row: overlay files, directories, sockets, cgroups: deleted
 //
 // Every step may be interrupted by the next crash and done again. Not here: the same work in normal life (host_end.cc).
 #include <dirent.h>
@@ -73,21 +74,53 @@ bool HostImpl::adopt_one(const MachineRow& row) {
     return false;
   }
   if (row.role == MachineRole::kZygote) {
-    const Result<Template> source = template_store_->get(row.info.template_name);
+    // Of a snapshot: another is made as quickly.
+    const Result<Template> source = base_image_id(row.base_image).space == ImageSpace::kSnapshot
+                                        ? fail(ErrorKind::kNotFound, "of a snapshot")
+                                        : template_store_->get(row.info.template_name);
     if (!source || source->digest != row.template_digest) {
       (*machine)->kill();
       (*machine)->wait_end(deadline_after(kAdoptDeadline));
       return false;
     }
-    runtime_->adopt(*source, row, std::move(*machine));
+    zygotes_->adopt(*source, row, std::move(*machine));
     return true;
   }
   const Status placed = cgroups_.move(row.info.family_id, row.info.id, facts.pid);
   if (!placed) log_warn(placed.error().to_string());
-  const std::shared_ptr<Sandbox> s = insert(row.info);
+  SandboxInfo info = row.info;
+  if (info.state == SandboxState::kPausing && !go_on_after_pause(**machine, info)) return false;
+  const std::shared_ptr<Sandbox> s = insert(info);
   const std::lock_guard lock(s->mutex);
   s->machine = std::move(*machine);
   return true;
+}
+
+// Its saved state was not noted: the machine is what counts, and may stand still.
+bool HostImpl::go_on_after_pause(Machine& machine, SandboxInfo& info) {
+  vmm::Request request;
+  request.mutable_resume();
+  const Result<MonitorReply> running = machine.call(std::move(request), {}, deadline_after(kAdoptDeadline));
+  // A conflict: it was not stopped yet.
+  const bool runs = running || running.error().kind() == ErrorKind::kConflict;
+  info.state = SandboxState::kRunning;
+  if (const Status noted = registry_->set_state(info.id, info.state); !runs || !noted) {
+    log_warn(info.id + " cannot go on after a pause that was cut: " + (runs ? noted.error() : running.error()).message());
+    machine.kill();
+    machine.wait_end(deadline_after(kAdoptDeadline));
+    return false;
+  }
+  thaw_soon(info.id);
+  return true;
+}
+
+// A fork, snapshot or pause may have been cut after it had frozen the user tasks.
+void HostImpl::thaw_soon(const std::string& id) {
+  slow_->post([this, id] {
+    abi::Request thaw;
+    thaw.mutable_thaw();
+    (void)guest_call(id, thaw, deadline_after(options_.agent_deadline)).has_value();
+  });
 }
 
 // Adopted rows are taken out of `rows`.
@@ -96,7 +129,8 @@ void HostImpl::adopt_all(std::vector<MachineRow>& rows, bool machine_rebooted) {
   run_parallel(rows.size(), kAdoptThreads, [&](size_t i) {
     const MachineRow& row = rows[i];
     if (machine_rebooted || row.pid == 0) return;
-    const bool wanted = row.info.state == SandboxState::kRunning && row.role != MachineRole::kBuilder;
+    const bool runs = row.info.state == SandboxState::kRunning || row.info.state == SandboxState::kPausing;
+    const bool wanted = runs && (row.role == MachineRole::kSandbox || row.role == MachineRole::kZygote);
     if (wanted)
       adopted[i] = adopt_one(row);
     else
@@ -138,11 +172,15 @@ void HostImpl::undo_half_made(const std::vector<MachineRow>& rows) {
     const SandboxInfo& info = row.info;
     const bool sandbox = row.role == MachineRole::kSandbox;
     if (!sandbox || info.state == SandboxState::kCreating) {
-      if (sandbox && info.parent_id) parents_to_thaw.insert(*info.parent_id);
+      if (info.parent_id) parents_to_thaw.insert(*info.parent_id);
       dismantle(*context_, info.id, info.family_id, nullptr);
       continue;
     }
-    const bool was_running = info.state == SandboxState::kRunning;
+    if (!row.saved.empty() && info.state != SandboxState::kGone && info.state != SandboxState::kFailed) {
+      keep_paused(row);
+      continue;
+    }
+    const bool was_running = info.state == SandboxState::kRunning || info.state == SandboxState::kPausing;
     const SandboxState state = was_running ? SandboxState::kFailed : info.state;
     const std::string reason = !was_running                ? info.state_reason
                                : info.state_reason.empty() ? "its monitor ended while the daemon was away"
@@ -165,12 +203,18 @@ void HostImpl::undo_half_made(const std::vector<MachineRow>& rows) {
   for (const MachineRow& row : rows)
     if (row.role == MachineRole::kSandbox && row.info.state == SandboxState::kGone)
       forget_childless(row.info.id, row.info.state_reason);
-  for (const std::string& id : parents_to_thaw)
-    slow_->post([this, id] {
-      abi::Request thaw;
-      thaw.mutable_thaw();
-      (void)guest_call(id, thaw, deadline_after(options_.agent_deadline)).has_value();
-    });
+  for (const std::string& id : parents_to_thaw) thaw_soon(id);
+}
+
+// Paused, or on its way back: what it is saved in counts, and nothing else.
+void HostImpl::keep_paused(const MachineRow& row) {
+  SandboxInfo info = row.info;
+  if (const Status noted = registry_->set_paused(info.id, row.saved); !noted) log_error(noted.error().to_string());
+  info.state = SandboxState::kPaused;
+  info.state_reason.clear();
+  info.expires_at_ns.reset();
+  give_back(info);
+  insert(info);
 }
 
 void HostImpl::sweep_orphans() {

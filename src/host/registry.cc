@@ -19,7 +19,7 @@ CREATE TABLE machines(
   total_ms REAL NOT NULL DEFAULT 0, fork_ms REAL NOT NULL DEFAULT 0, identify_ms REAL NOT NULL DEFAULT 0, boot_ms REAL NOT NULL DEFAULT 0,
   pid INTEGER NOT NULL DEFAULT 0, pid_start INTEGER NOT NULL DEFAULT 0,
   ram_address INTEGER NOT NULL DEFAULT 0, ram_bytes INTEGER NOT NULL DEFAULT 0,
-  base_image TEXT NOT NULL DEFAULT '');
+  base_image TEXT NOT NULL DEFAULT '', base_memory TEXT NOT NULL DEFAULT '', saved TEXT NOT NULL DEFAULT '');
 CREATE TABLE overlays(id TEXT PRIMARY KEY, state TEXT NOT NULL);
 CREATE TABLE chain(
   machine_id TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, position INTEGER NOT NULL,
@@ -32,23 +32,28 @@ CREATE TABLE operation_children(operation_id TEXT NOT NULL REFERENCES operations
 
 constexpr const char* kMachineColumns =
     "id,role,state,reason,template,template_digest,parent_id,family_id,depth,created_ns,expires_ns,labels,env,vcpus,memory_mib,"
-    "disk_bytes,generation,total_ms,fork_ms,identify_ms,boot_ms,pid,pid_start,ram_address,ram_bytes,base_image";
+    "disk_bytes,generation,total_ms,fork_ms,identify_ms,boot_ms,pid,pid_start,ram_address,ram_bytes,base_image,base_memory,"
+    "saved";
 
 const char* role_name(MachineRole r) {
   switch (r) {
     case MachineRole::kZygote: return "zygote";
     case MachineRole::kBuilder: return "builder";
+    case MachineRole::kFrozen: return "frozen";
     case MachineRole::kSandbox: break;
   }
   return "sandbox";
 }
 MachineRole role_of(const std::string& s) {
-  return s == "zygote" ? MachineRole::kZygote : s == "builder" ? MachineRole::kBuilder : MachineRole::kSandbox;
+  for (const MachineRole role : {MachineRole::kZygote, MachineRole::kBuilder, MachineRole::kFrozen})
+    if (s == role_name(role)) return role;
+  return MachineRole::kSandbox;
 }
 SandboxState state_of(const std::string& s) {
-  if (s == "creating") return SandboxState::kCreating;
-  if (s == "running") return SandboxState::kRunning;
-  return s == "gone" ? SandboxState::kGone : SandboxState::kFailed;
+  for (const SandboxState state : {SandboxState::kCreating, SandboxState::kRunning, SandboxState::kPausing,
+                                   SandboxState::kPaused, SandboxState::kResuming, SandboxState::kGone})
+    if (s == state_name(state)) return state;
+  return SandboxState::kFailed;
 }
 const char* overlay_state_name(OverlayState s) {
   switch (s) {
@@ -109,6 +114,8 @@ MachineRow read_machine(const SqlStatement& s) {
   r.ram_address = static_cast<uint64_t>(s.int_at(c++));
   r.ram_bytes = static_cast<uint64_t>(s.int_at(c++));
   r.base_image = s.text_at(c++);
+  r.base_memory = s.text_at(c++);
+  r.saved = s.text_at(c++);
   return r;
 }
 
@@ -128,8 +135,9 @@ Result<std::unique_ptr<Registry>> Registry::open(const std::string& path) {
   TRY_ASSIGN(const bool row, v.step());
   if (!row) return fail(ErrorKind::kCorrupt, "registry " + path + " has no schema version");
   int version = std::atoi(v.text_at(0).c_str());
-  if (version == 1) {
-    TRY(r->upgrade_from_1());
+  if (version == 1) TRY(r->upgrade_from_1());
+  if (version == 1 || version == 2) {
+    TRY(r->upgrade_from_2());
     version = kSchemaVersion;
   }
   if (version != kSchemaVersion)
@@ -154,6 +162,15 @@ Status Registry::upgrade_from_1() {
   return t.commit();
 }
 
+// Nothing was paused, and what memory stands on is not in the store.
+Status Registry::upgrade_from_2() {
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY(db_.exec("ALTER TABLE machines ADD COLUMN base_memory TEXT NOT NULL DEFAULT ''"));
+  TRY(db_.exec("ALTER TABLE machines ADD COLUMN saved TEXT NOT NULL DEFAULT ''"));
+  TRY(db_.exec("UPDATE meta SET value='3' WHERE key='schema'"));
+  return t.commit();
+}
+
 Result<bool> Registry::note_boot(const std::string& boot_id) {
   const std::lock_guard lock(mutex_);
   std::optional<std::string> last;
@@ -171,7 +188,7 @@ Result<bool> Registry::note_boot(const std::string& boot_id) {
 Status Registry::insert_machine(const MachineRow& row) {
   const SandboxInfo& i = row.info;
   TRY_ASSIGN(SqlStatement s, db_.prepare(std::string("INSERT INTO machines(") + kMachineColumns +
-                                         ") VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+                                         ") VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
   s.bind(std::string_view(i.id)).bind(std::string_view(role_name(row.role))).bind(std::string_view(state_name(i.state)));
   s.bind(std::string_view(i.state_reason)).bind(std::string_view(i.template_name)).bind(std::string_view(row.template_digest));
   s.bind(i.parent_id).bind(std::string_view(i.family_id)).bind(int64_t{i.depth}).bind(i.created_at_ns).bind(i.expires_at_ns);
@@ -179,7 +196,8 @@ Status Registry::insert_machine(const MachineRow& row) {
   s.bind(static_cast<int64_t>(i.memory_mib)).bind(static_cast<int64_t>(i.disk_bytes)).bind(int64_t{i.generation});
   s.bind(i.timing.total_ms).bind(i.timing.fork_ms).bind(i.timing.identify_ms).bind(i.timing.template_boot_ms);
   s.bind(row.pid).bind(static_cast<int64_t>(row.pid_start)).bind(static_cast<int64_t>(row.ram_address));
-  return s.bind(static_cast<int64_t>(row.ram_bytes)).bind(std::string_view(row.base_image)).run();
+  s.bind(static_cast<int64_t>(row.ram_bytes)).bind(std::string_view(row.base_image)).bind(std::string_view(row.base_memory));
+  return s.bind(std::string_view(row.saved)).run();
 }
 
 Status Registry::insert_overlay(const std::string& id, OverlayState state) {
@@ -217,28 +235,70 @@ Status Registry::add_machine(const MachineRow& row, const std::vector<std::strin
 Status Registry::begin_fork(const ForkIntent& intent) {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY(insert_operation(intent));
+  for (size_t i = 0; i < intent.children.size(); i++) {
+    TRY(insert_machine(intent.children[i]));
+    TRY(add_child(intent, i));
+  }
+  return t.commit();
+}
+
+Status Registry::begin_resume(const ForkIntent& intent) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY(insert_operation(intent));
+  for (size_t i = 0; i < intent.children.size(); i++) {
+    TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET state='resuming' WHERE id=?"));
+    TRY(s.bind(std::string_view(intent.children[i].info.id)).run());
+    TRY(add_child(intent, i));
+  }
+  return t.commit();
+}
+
+Status Registry::insert_operation(const ForkIntent& intent) {
   TRY_ASSIGN(SqlStatement op, db_.prepare("INSERT INTO operations VALUES(?,?,?,?)"));
   TRY(op.bind(std::string_view(intent.id))
           .bind(std::string_view(intent.parent))
           .bind(std::string_view(intent.parent_next))
           .bind(wall_ns())
           .run());
-  if (!intent.parent_next.empty()) TRY(insert_overlay(intent.parent_next, OverlayState::kWritable));
+  return intent.parent_next.empty() ? Status() : insert_overlay(intent.parent_next, OverlayState::kWritable);
+}
+
+// Its row is there; it gets what its parent stands on.
+Status Registry::add_child(const ForkIntent& intent, size_t index) {
+  const std::string &id = intent.children[index].info.id, &overlay = intent.child_overlays[index];
+  TRY_ASSIGN(SqlStatement b, db_.prepare("UPDATE machines SET (base_image,base_memory)="
+                                         "(SELECT base_image,base_memory FROM machines WHERE id=?1) WHERE id=?2"));
+  TRY(b.bind(std::string_view(intent.parent)).bind(std::string_view(id)).run());
   TRY_ASSIGN(const std::vector<std::string> base, chain_locked(intent.parent));
-  for (size_t i = 0; i < intent.children.size(); i++) {
-    const std::string& id = intent.children[i].info.id;
-    TRY(insert_machine(intent.children[i]));
-    TRY_ASSIGN(SqlStatement b, db_.prepare("UPDATE machines SET base_image=(SELECT base_image FROM machines WHERE id=?1)"
-                                           " WHERE id=?2"));
-    TRY(b.bind(std::string_view(intent.parent)).bind(std::string_view(id)).run());
-    TRY(insert_overlay(intent.child_overlays[i], OverlayState::kWritable));
-    for (const std::string& o : base) TRY(append_chain(id, o));
-    TRY(append_chain(id, intent.child_overlays[i]));
-    TRY_ASSIGN(SqlStatement c, db_.prepare("INSERT INTO operation_children VALUES(?,?,?,?)"));
-    c.bind(std::string_view(intent.id)).bind(static_cast<int64_t>(i));
-    TRY(c.bind(std::string_view(id)).bind(std::string_view(intent.child_overlays[i])).run());
+  for (const std::string& o : base) TRY(append_chain(id, o));
+  if (!overlay.empty()) {
+    TRY(insert_overlay(overlay, OverlayState::kWritable));
+    TRY(append_chain(id, overlay));
   }
-  return t.commit();
+  TRY_ASSIGN(SqlStatement c, db_.prepare("INSERT INTO operation_children VALUES(?,?,?,?)"));
+  c.bind(std::string_view(intent.id)).bind(static_cast<int64_t>(index));
+  return c.bind(std::string_view(id)).bind(std::string_view(overlay)).run();
+}
+
+Result<MachineBases> Registry::bases(const std::string& machine_id) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT base_image,base_memory,saved FROM machines WHERE id=?"));
+  TRY_ASSIGN(const bool row, s.bind(std::string_view(machine_id)).step());
+  return row ? MachineBases{s.text_at(0), s.text_at(1), s.text_at(2)} : MachineBases{};
+}
+
+Status Registry::set_state(const std::string& id, SandboxState state) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET state=? WHERE id=?"));
+  return s.bind(std::string_view(state_name(state))).bind(std::string_view(id)).run();
+}
+
+Status Registry::set_paused(const std::string& id, const std::string& snapshot_id) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET state='paused',saved=? WHERE id=?"));
+  return s.bind(std::string_view(snapshot_id)).bind(std::string_view(id)).run();
 }
 
 Result<std::string> Registry::base_image(const std::string& machine_id) {
@@ -300,7 +360,8 @@ Status Registry::set_running(const std::vector<SandboxInfo>& infos) {
   for (const SandboxInfo& i : infos) {
     TRY_ASSIGN(
         SqlStatement s,
-        db_.prepare("UPDATE machines SET state='running',reason='',total_ms=?,fork_ms=?,identify_ms=?,boot_ms=? WHERE id=?"));
+        db_.prepare(
+            "UPDATE machines SET state='running',reason='',saved='',total_ms=?,fork_ms=?,identify_ms=?,boot_ms=? WHERE id=?"));
     s.bind(i.timing.total_ms).bind(i.timing.fork_ms).bind(i.timing.identify_ms).bind(i.timing.template_boot_ms);
     TRY(s.bind(std::string_view(i.id)).run());
   }
@@ -373,6 +434,14 @@ Result<std::vector<MachineRow>> Registry::machines() {
   std::vector<MachineRow> out;
   TRY(s.each([&] { out.push_back(read_machine(s)); }));
   return out;
+}
+
+Result<MachineRow> Registry::machine(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare(std::string("SELECT ") + kMachineColumns + " FROM machines WHERE id=?"));
+  TRY_ASSIGN(const bool row, s.bind(std::string_view(id)).step());
+  if (!row) return fail(ErrorKind::kNotFound, "there is no row of machine '" + id + "'");
+  return read_machine(s);
 }
 
 Result<std::vector<OverlayRow>> Registry::overlays() {

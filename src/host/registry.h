@@ -21,7 +21,8 @@
 
 namespace ramet::host {
 
-enum class MachineRole { kSandbox, kZygote, kBuilder };
+// frozen: a sandbox's memory at one instant, while a snapshot of it is stored.
+enum class MachineRole { kSandbox, kZygote, kBuilder, kFrozen };
 
 struct MachineRow {
   SandboxInfo info;  // of zygotes and builders only id, template, state, size
@@ -29,10 +30,18 @@ struct MachineRow {
   std::string template_digest;  // of its template.json: a zygote of a replaced template is not adopted
   // The template disk that it reads over a chunk socket; empty: it has a descriptor of a raw file (from an earlier version).
   std::string base_image;
+  // The snapshot whose memory its own was at first; empty: that is not in the store.
+  std::string base_memory;
+  std::string saved;       // the snapshot that it is paused in
   int64_t pid = 0;         // 0: not started
   uint64_t pid_start = 0;  // field 22 of /proc/PID/stat: with pid, names one process of this boot
   uint64_t ram_address = 0;
   uint64_t ram_bytes = 0;
+};
+
+// What a machine stands on, as its row says; empty where there is none.
+struct MachineBases {
+  std::string image, memory, saved;
 };
 
 // writable: one machine writes it; frozen: nobody may, any number read; sealed: frozen, durable and immutable; doomed: being
@@ -48,7 +57,7 @@ struct ForkIntent {
   std::string parent;
   std::string parent_next;  // overlay prepared for the parent; empty when it has no disk (zygote)
   std::vector<MachineRow> children;
-  std::vector<std::string> child_overlays;  // one per child
+  std::vector<std::string> child_overlays;  // one per child; empty: it writes none
 };
 struct PendingFork {
   std::string id, parent, parent_next;
@@ -57,7 +66,7 @@ struct PendingFork {
 
 class Registry {
  public:
-  static constexpr int kSchemaVersion = 2;
+  static constexpr int kSchemaVersion = 3;
 
   // Errors: kCorrupt, kUnsupported (written by a newer version), kPermission, kNoSpace.
   static Result<std::unique_ptr<Registry>> open(const std::string& path);
@@ -70,6 +79,9 @@ class Registry {
   // The intent to fork: the operation, the parent's next overlay, all children `creating`, each on the parent's present chain
   // and base.
   Status begin_fork(const ForkIntent& intent);
+  // The same of paused machines, which have rows already and become `resuming`; the parent is a zygote of what they are saved
+  // in.
+  Status begin_resume(const ForkIntent& intent);
   // The monitor answered: when `swapped`, the parent's overlay became frozen and parent_next its writable one, and the children
   // stand on the frozen one too; else parent_next is doomed. Ends the operation. Applying it twice changes nothing.
   Status settle_fork(const std::string& operation_id, bool swapped);
@@ -77,6 +89,9 @@ class Registry {
                      uint32_t generation);
   // All or none of them.
   Status set_running(const std::vector<SandboxInfo>& infos);
+  Status set_state(const std::string& id, SandboxState state);
+  // The decision that its saved state is what counts from now on.
+  Status set_paused(const std::string& id, const std::string& snapshot_id);
   // The decision that it is over; what it owns stays known until release_machine().
   Status set_ended(const std::string& id, SandboxState state, const std::string& reason);
   // Its process is gone and its overlays are not used by it any more; the row stays.
@@ -93,8 +108,11 @@ class Registry {
   Status delete_overlay(const std::string& id);
 
   Result<std::vector<MachineRow>> machines();
+  // Errors: kNotFound.
+  Result<MachineRow> machine(const std::string& id);
   // Empty: none, or there is no such machine.
   Result<std::string> base_image(const std::string& machine_id);
+  Result<MachineBases> bases(const std::string& machine_id);
   Result<std::vector<OverlayRow>> overlays();
   Result<std::vector<std::string>> chain(const std::string& machine_id);  // oldest first
   Result<std::vector<OverlayRow>> chain_rows(const std::string& machine_id);
@@ -108,6 +126,9 @@ class Registry {
   explicit Registry(SqlDatabase db) : db_(std::move(db)) {}
   Status create_schema();
   Status upgrade_from_1();
+  Status upgrade_from_2();
+  Status insert_operation(const ForkIntent& intent);
+  Status add_child(const ForkIntent& intent, size_t index);
   Status insert_machine(const MachineRow& row);
   Status insert_overlay(const std::string& id, OverlayState state);
   Status append_chain(const std::string& machine_id, const std::string& overlay_id);

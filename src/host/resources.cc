@@ -16,7 +16,7 @@ Result<MachineFiles> Resources::prepare(const std::string& id, const std::string
                                         const std::string& overlay_id) const {
   MachineFiles f;
   TRY(make_directories(paths.machine_dir(id), 0700));
-  TRY_ASSIGN(f.console, open_file(paths.console(id), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
+  TRY_ASSIGN(f.console, open_file(paths.console(id), O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
   TRY_ASSIGN(f.listen, listen_unix(paths.socket(id), SOCK_SEQPACKET, 4));
   if (!overlay_id.empty()) {
     TRY_ASSIGN(f.overlay, overlays.create(overlay_id));

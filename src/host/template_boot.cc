@@ -27,18 +27,21 @@ Result<UniqueFd> open_kvm(const Context& c) {
                                    .with_hint("run `ramet doctor`; on a machine without KVM use `ramet machine start`"));
 }
 
-MachineRow machine_row(const std::string& id, MachineRole role, const Template& t, uint32_t vcpus, uint64_t memory_mib) {
+MachineRow machine_row(const Template& t, uint32_t vcpus, uint64_t memory_mib) {
   MachineRow row;
-  row.role = role;
   row.template_digest = t.digest;
-  row.info.id = id;
-  row.info.family_id = id;
   row.info.template_name = t.info.name;
-  row.info.created_at_ns = wall_ns();
   row.info.vcpus = vcpus;
   row.info.memory_mib = memory_mib;
   row.info.disk_bytes = t.info.disk_bytes;
   row.base_image = disk_image_id(t.info).name;
+  return row;
+}
+
+MachineRow with_id(MachineRow row, const std::string& id, MachineRole role) {
+  row.role = role;
+  row.info.id = row.info.family_id = id;
+  row.info.created_at_ns = wall_ns();
   return row;
 }
 
@@ -59,15 +62,6 @@ Status wait_for_agent(Machine& machine, Deadline deadline) {
     std::this_thread::sleep_for(Milliseconds(50));
   }
   return fail(ErrorKind::kTimeout, "the guest's agent did not answer in time");
-}
-
-Status seal(UniqueFd& fd) {
-  if (::fchmod(fd.get(), 0400) < 0) return fail_errno("chmod of an image");
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-    return fail_errno("seal an image");
-  TRY_ASSIGN(UniqueFd read_only, reopen(fd.get(), O_RDONLY));
-  fd = std::move(read_only);
-  return {};
 }
 
 Result<std::shared_ptr<Machine>> start_monitor(const Context& c, const std::string& id, vmm::Bootstrap& b, const FdsToSend& fds,
@@ -122,9 +116,8 @@ Result<MachineImage> capture(const Context& c, const std::string& overlay, const
     return fail(ErrorKind::kTimeout, "the tiny guest said nothing");
   }
   MachineImage image;
-  image.source = t;
-  image.vcpus = vcpus;
-  image.memory_mib = memory_mib;
+  image.row = machine_row(t, vcpus, memory_mib);
+  image.row.base_memory = new_id("sn");  // under which it is stored when a snapshot first stands on it
   TRY_ASSIGN(image.vmstate, make_memfd("ramet-vmstate", 0));
   TRY_ASSIGN(image.memory_even, make_memfd("ramet-memory-even", memory_mib << 20));
   TRY_ASSIGN(image.memory_odd, make_memfd("ramet-memory-odd", memory_mib << 20));
@@ -153,12 +146,21 @@ Result<MachineImage> capture(const Context& c, const std::string& overlay, const
   if (vmstate_bytes == 0 || vmstate_bytes > kVmstateLimit || vmstate_bytes != captured.vmstate_bytes())
     return fail(ErrorKind::kCorrupt, "machine state of " + std::to_string(vmstate_bytes) + " bytes, the monitor said " +
                                          std::to_string(captured.vmstate_bytes()));
-  for (UniqueFd* fd : {&image.vmstate, &image.memory_even, &image.memory_odd}) TRY(seal(*fd));
+  for (UniqueFd* fd : {&image.vmstate, &image.memory_even, &image.memory_odd}) TRY(seal_image_file(*fd));
   crash_point("boot.sealed");
   return image;
 }
 
 }  // namespace
+
+Status seal_image_file(UniqueFd& fd) {
+  if (::fchmod(fd.get(), 0400) < 0) return fail_errno("chmod of an image");
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+    return fail_errno("seal an image");
+  TRY_ASSIGN(UniqueFd read_only, reopen(fd.get(), O_RDONLY));
+  fd = std::move(read_only);
+  return {};
+}
 
 std::string console_tail(const Context& c, const std::string& id, size_t limit) {
   const Result<std::string> text = c.resources.console_text(id, limit);
@@ -177,7 +179,7 @@ Result<MachineImage> boot_template(const Context& c, const Template& t, uint32_t
     return tl::unexpected<Error>(std::move(error));
   }
   const std::string id = new_id("bl"), overlay = new_id("ov");
-  TRY(c.registry.add_machine(machine_row(id, MachineRole::kBuilder, t, vcpus, memory_mib), {}, overlay));
+  TRY(c.registry.add_machine(with_id(machine_row(t, vcpus, memory_mib), id, MachineRole::kBuilder), {}, overlay));
   crash_point("boot.journalled");
   const int64_t begin = monotonic_ns();
   const Deadline deadline = deadline_after(c.options.boot_deadline);
@@ -203,7 +205,7 @@ Result<MachineImage> boot_template(const Context& c, const Template& t, uint32_t
 
 Result<std::shared_ptr<Machine>> start_zygote(const Context& c, const MachineImage& image) {
   const std::string id = new_id("zy");
-  MachineRow row = machine_row(id, MachineRole::kZygote, image.source, image.vcpus, image.memory_mib);
+  const MachineRow row = with_id(image.row, id, MachineRole::kZygote);
   std::vector<std::string> chain;
   if (!image.overlay.empty()) chain.push_back(image.overlay);
   TRY(c.registry.add_machine(row, chain, {}));
@@ -223,10 +225,11 @@ Result<std::shared_ptr<Machine>> start_zygote(const Context& c, const MachineIma
     b.mutable_image()->set_vmstate_fd(fds.add(image.vmstate.get()));
     b.mutable_image()->set_memory_even_fd(fds.add(image.memory_even.get()));
     b.mutable_image()->set_memory_odd_fd(fds.add(image.memory_odd.get()));
+    b.mutable_image()->set_zero_map(image.zero_map);
     vmm::DiskSetup& disk = *b.add_disks();
     disk.set_id("vda");
     disk.set_chunk_fd(fds.add(base.get()));
-    disk.set_size_bytes(image.source.info.disk_bytes);
+    disk.set_size_bytes(row.info.disk_bytes);
     OverlayReadFiles frozen;
     if (!image.overlay.empty()) {
       TRY_ASSIGN(frozen, c.resources.overlays.open_read(image.overlay));
@@ -241,7 +244,7 @@ Result<std::shared_ptr<Machine>> start_zygote(const Context& c, const MachineIma
   if (!machine) {
     dismantle(c, id, id, nullptr);
     return tl::unexpected<Error>(
-        std::move(machine).error().with_context("the zygote of template '" + image.source.info.name + "' did not start"));
+        std::move(machine).error().with_context("the zygote of template '" + row.info.template_name + "' did not start"));
   }
   crash_point("zygote.started");
   SandboxInfo running = row.info;

@@ -4,7 +4,7 @@
 //                  into memfds of ours ── builder ended ── memfds 0400, sealed, reopened read-only
 //   start_zygote:  a new process by exec maps the image; it executes nothing and every create forks it
 //
-// The building process never serves anybody: what ran in it ends with it. Not here: when (template_runtime.h).
+// The building process never serves anybody: what ran in it ends with it. Not here: when (zygotes.h).
 // Thread: any; blocks for the time of a boot.
 #pragma once
 
@@ -16,11 +16,11 @@
 namespace ramet::host {
 
 struct MachineImage {
-  Template source;
-  uint32_t vcpus = 0;
-  uint64_t memory_mib = 0;
+  MachineRow row;                             // what the rows of its machines say: template, size, bases; no id
   UniqueFd vmstate, memory_even, memory_odd;  // read-only, sealed
-  std::shared_ptr<OpenImage> disk;            // the template's, whatever happens to its name
+  std::string zero_map;                       // of memory that came from the store; empty: as vmstate says
+  std::shared_ptr<OpenImage> disk;            // whatever happens to its name
+  std::shared_ptr<const void> hold;           // keeps the snapshot that it is until the rows of its machines do
   std::string overlay;                        // what the boot wrote to the disk; empty: nothing
   std::string builder;                        // row that holds `overlay` until a zygote's does
   uint64_t stored_bytes = 0;
@@ -30,6 +30,9 @@ struct MachineImage {
 // kNoMemory.
 Result<MachineImage> boot_template(const Context& context, const Template& source, uint32_t vcpus, uint64_t memory_mib);
 Result<std::shared_ptr<Machine>> start_zygote(const Context& context, const MachineImage& image);
+
+// Nobody can change it, or open it for writing, any more: read-only from now on.
+Status seal_image_file(UniqueFd& file);
 
 // The last lines of a console, for people.
 std::string console_tail(const Context& context, const std::string& id, size_t limit = 1200);

@@ -7,7 +7,7 @@
 // earlier version left beside the kernel is brought in when it is first used.
 // A commit verifies size and SHA-256 of every file, brings the disk into the store, syncs, and exchanges the directories: at
 // any time there is the old template or the new one. Machines that run use the old disk. Not here: booting
-// (template_runtime.h), when an image that nobody needs goes (host_impl.h). Thread: any.
+// (zygotes.h), when an image that nobody needs goes (host_impl.h). Thread: any.
 #pragma once
 
 #include <memory>

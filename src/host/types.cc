@@ -6,6 +6,9 @@ const char* state_name(SandboxState state) {
   switch (state) {
     case SandboxState::kCreating: return "creating";
     case SandboxState::kRunning: return "running";
+    case SandboxState::kPausing: return "pausing";
+    case SandboxState::kPaused: return "paused";
+    case SandboxState::kResuming: return "resuming";
     case SandboxState::kFailed: return "failed";
     case SandboxState::kGone: return "gone";
   }

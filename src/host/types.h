@@ -23,8 +23,13 @@ namespace ramet::host {
 //                                                     ▼
 //                        the VMM died by itself:   failed ──────► gone   remove, ttl
 //
-// A failed sandbox has no process, memory or disk any more, only its row, its reason and its console log.
-enum class SandboxState { kCreating, kRunning, kFailed, kGone };
+//   running ── pause ──► pausing ── stored, its process ended ──► paused ── resume, any request ──► resuming ──► running
+//       ▲                   │ any failure                          ▲  │ remove                         │ any failure
+//       └───────────────────┘                                      │  └──► gone                        │
+//                                                                  └───────────────────────────────────┘
+// A failed sandbox has no process, memory or disk any more, only its row, its reason and its console log. A paused one has its
+// saved state and its row, and nothing else.
+enum class SandboxState { kCreating, kRunning, kPausing, kPaused, kResuming, kFailed, kGone };
 const char* state_name(SandboxState state);
 
 using Labels = std::map<std::string, std::string>;
@@ -56,7 +61,8 @@ struct SandboxInfo {
 };
 
 struct CreateOptions {
-  std::string template_name;
+  std::string template_name;      // one of the two
+  std::string snapshot;           // its id or name; then the machine is as large as it was
   std::optional<uint32_t> vcpus;  // default: the template's
   std::optional<uint64_t> memory_mib;
   std::optional<uint64_t> ttl_seconds;  // absent: the host's default; 0: never
@@ -99,6 +105,47 @@ struct ForkResult {
   std::vector<SandboxInfo> children;  // started, in the order of their index
   std::vector<ForkFailure> failed;
   ForkTiming timing;
+};
+
+// A machine at one instant, kept in the store: memory, disk and processors.
+struct SnapshotInfo {
+  std::string id;
+  std::string name;  // empty: none
+  std::string sandbox_id;
+  std::string template_name;
+  std::string cpu_model;  // of the host it was taken on: only such a one can start it
+  bool strict = false;    // its user tasks stood still at the instant
+  int64_t created_at_ns = 0;
+  std::optional<int64_t> expires_at_ns;  // none: kept until deleted
+  uint32_t vcpus = 0;
+  uint64_t memory_mib = 0;
+  uint64_t disk_bytes = 0;
+  Labels labels;
+  std::map<std::string, std::string> env;
+};
+struct SnapshotOptions {
+  std::string name;  // empty: none
+  ForkStrictness strictness = ForkStrictness::kStrict;
+  std::optional<uint64_t> keep_seconds;  // absent: the host's default; 0: until deleted
+  Labels labels;
+};
+struct SnapshotPatch {
+  std::optional<std::string> name;       // empty: none any more
+  std::optional<uint64_t> keep_seconds;  // from now; 0: until deleted
+  std::optional<Labels> labels;          // replaces all labels
+};
+struct SnapshotTiming {
+  double freeze_ms = 0;        // agent froze the user tasks
+  double vcpu_stop_ms = 0;     // last KVM_RUN exit to first re-entry
+  double parent_pause_ms = 0;  // first moment user tasks stood still to their thaw (strict), else vcpu_stop_ms
+  double store_ms = 0;         // in the background of the sandbox
+};
+struct SnapshotResult {
+  SnapshotInfo info;
+  SnapshotTiming timing;
+  uint64_t changed_pages = 0;  // of memory, other than in what it stands on
+  uint64_t memory_chunks = 0;  // of 512 KiB, put
+  uint64_t disk_chunks = 0;    // of 16 MiB, put
 };
 
 struct TreeNode {

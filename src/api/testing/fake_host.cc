@@ -209,6 +209,16 @@ Result<host::SandboxInfo> FakeHost::create(const host::CreateOptions& o) {
     return tl::unexpected(Error(ErrorKind::kNoMemory, "the sandbox needs 512 MiB, 100 MiB are free").with_hint("End some."));
   const std::lock_guard lock(mutex_);
   creates++;
+  if (!o.snapshot.empty()) {
+    const auto from =
+        std::ranges::find_if(snapshots_, [&](const auto& s) { return s.id == o.snapshot || s.name == o.snapshot; });
+    if (from == snapshots_.end()) return fail(ErrorKind::kNotFound, "there is no snapshot `" + o.snapshot + "`");
+    host::SandboxInfo info;
+    info.template_name = from->template_name;
+    info.vcpus = from->vcpus;
+    info.memory_mib = from->memory_mib;
+    return add_box(std::move(info));
+  }
   const auto found = std::find_if(templates_.begin(), templates_.end(),
                                   [&](const host::TemplateInfo& t) { return t.name == o.template_name; });
   if (found == templates_.end()) return fail(ErrorKind::kNotFound, "there is no template `" + o.template_name + "`");
@@ -252,6 +262,80 @@ Status FakeHost::remove(const std::string& id) {
   const std::lock_guard lock(mutex_);
   gone = std::move(boxes_[id]);
   boxes_.erase(id);
+  return {};
+}
+
+Result<host::SandboxInfo> FakeHost::change_state(const std::string& id, host::SandboxState from, host::SandboxState to) {
+  TRY(check(id));
+  const std::lock_guard lock(mutex_);
+  host::SandboxInfo& info = boxes_[id].info;
+  if (info.state != from) return fail(ErrorKind::kConflict, "sandbox `" + id + "` is " + host::state_name(info.state));
+  info.state = to;
+  return info;
+}
+
+Result<host::SandboxInfo> FakeHost::pause(const std::string& id) {
+  return change_state(id, host::SandboxState::kRunning, host::SandboxState::kPaused);
+}
+
+Result<host::SandboxInfo> FakeHost::resume(const std::string& id) {
+  return change_state(id, host::SandboxState::kPaused, host::SandboxState::kRunning);
+}
+
+Result<host::SnapshotResult> FakeHost::snapshot(const std::string& id, const host::SnapshotOptions& o) {
+  TRY_ASSIGN(const host::SandboxInfo box, get(id));
+  if (get_snapshot(o.name)) return fail(ErrorKind::kExists, "there is a snapshot `" + o.name + "` already");
+  const std::lock_guard lock(mutex_);
+  host::SnapshotResult made;
+  made.info.id = "sn-" + std::to_string(snapshots_.size());
+  made.info.name = o.name;
+  made.info.sandbox_id = id;
+  made.info.template_name = box.template_name;
+  made.info.cpu_model = "a processor";
+  made.info.strict = o.strictness == host::ForkStrictness::kStrict;
+  made.info.created_at_ns = wall_ns();
+  if (o.keep_seconds.value_or(1) != 0) made.info.expires_at_ns = wall_ns() + 1'000'000'000;
+  made.info.vcpus = box.vcpus;
+  made.info.memory_mib = box.memory_mib;
+  made.info.disk_bytes = box.disk_bytes;
+  made.info.labels = o.labels;
+  made.timing = {1.5, 0.5, 2.5, 100};
+  made.changed_pages = 300;
+  made.memory_chunks = 40;
+  made.disk_chunks = 2;
+  snapshots_.push_back(made.info);
+  return made;
+}
+
+Result<std::vector<host::SnapshotInfo>> FakeHost::snapshots() {
+  const std::lock_guard lock(mutex_);
+  return snapshots_;
+}
+
+Result<host::SnapshotInfo> FakeHost::get_snapshot(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  for (const host::SnapshotInfo& s : snapshots_)
+    if (!id.empty() && (s.id == id || s.name == id)) return s;
+  return fail(ErrorKind::kNotFound, "there is no snapshot `" + id + "`");
+}
+
+Result<host::SnapshotInfo> FakeHost::patch_snapshot(const std::string& id, const host::SnapshotPatch& patch) {
+  TRY_ASSIGN(const host::SnapshotInfo found, get_snapshot(id));
+  const std::lock_guard lock(mutex_);
+  for (host::SnapshotInfo& s : snapshots_) {
+    if (s.id != found.id) continue;
+    if (patch.name) s.name = *patch.name;
+    if (patch.labels) s.labels = *patch.labels;
+    if (patch.keep_seconds) s.expires_at_ns.reset();
+    return s;
+  }
+  return found;
+}
+
+Status FakeHost::remove_snapshot(const std::string& id) {
+  TRY_ASSIGN(const host::SnapshotInfo found, get_snapshot(id));
+  const std::lock_guard lock(mutex_);
+  std::erase_if(snapshots_, [&](const host::SnapshotInfo& s) { return s.id == found.id; });
   return {};
 }
 

@@ -54,6 +54,13 @@ class FakeHost final : public host::Host {
   Result<host::SandboxInfo> patch(const std::string& id, const host::PatchOptions& options) override;
   Status remove(const std::string& id) override;
   Result<host::ForkResult> fork(const std::string& id, const host::ForkOptions& options) override;
+  Result<host::SandboxInfo> pause(const std::string& id) override;
+  Result<host::SandboxInfo> resume(const std::string& id) override;
+  Result<host::SnapshotResult> snapshot(const std::string& id, const host::SnapshotOptions& options) override;
+  Result<std::vector<host::SnapshotInfo>> snapshots() override;
+  Result<host::SnapshotInfo> get_snapshot(const std::string& id) override;
+  Result<host::SnapshotInfo> patch_snapshot(const std::string& id, const host::SnapshotPatch& patch) override;
+  Status remove_snapshot(const std::string& id) override;
   std::vector<host::TreeNode> tree() override;
   Result<std::string> logs(const std::string& id, uint64_t max_bytes) override;
 
@@ -101,6 +108,7 @@ class FakeHost final : public host::Host {
     std::map<uint32_t, std::shared_ptr<FakeProcess>> processes;
   };
   friend class FakeUpload;
+  Result<host::SandboxInfo> change_state(const std::string& id, host::SandboxState from, host::SandboxState to);
 
   Result<std::shared_ptr<FakeProcess>> process(const std::string& id, uint32_t pid);
   Status check(const std::string& id);
@@ -108,6 +116,7 @@ class FakeHost final : public host::Host {
 
   std::mutex mutex_;
   uint64_t next_id_ = 0x3f00;
+  std::vector<host::SnapshotInfo> snapshots_;
   std::map<std::string, Box> boxes_;  // guarded by mutex_, as all below
   std::vector<host::TemplateInfo> templates_;
   std::map<std::string, std::string> uploads_;

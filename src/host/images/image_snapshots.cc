@@ -21,6 +21,8 @@ Status ImageStore::Snapshots::replace_details(std::string_view id, std::string d
 Status ImageStore::Snapshots::remove(std::string_view id) {
   const std::lock_guard lock(store_.names_mutex_);
   TRY(store_.snapshots_.remove(id));
+  for (InUse& one : store_.in_use_)
+    if (one.id == ImageId{ImageSpace::kSnapshot, std::string(id)}) one.named = false;
   store_.wants_collection_ = true;
   return {};
 }

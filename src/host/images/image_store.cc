@@ -109,11 +109,17 @@ Result<std::shared_ptr<OpenImage>> ImageStore::add(const ImageId& id, chunk::Bat
 Result<std::shared_ptr<OpenImage>> ImageStore::use(const ImageId& id) {
   const std::lock_guard lock(names_mutex_);
   if (std::shared_ptr<OpenImage> open = find_open(id)) return open;
-  const Result<image::ManifestRoot> root = catalogue(id.space).get(id.name);
+  const Result<image::ManifestRoot> root = root_of(id);
   if (root) return remember(id, *root);
   const bool may_be_public = options_.common && id.space == ImageSpace::kTemplate;
   if (may_be_public && root.error().kind() == ErrorKind::kNotFound) return options_.common->use(id);
   return tl::unexpected<Error>(root.error());
+}
+
+Result<image::ManifestRoot> ImageStore::root_of(const ImageId& id) const {
+  if (id.space != ImageSpace::kSnapshot) return catalogue(id.space).get(id.name);
+  TRY_ASSIGN(commit::SnapshotRecord record, snapshots_.get(id.name));
+  return std::move(record.disk);
 }
 
 Status ImageStore::remove(const ImageId& id) {

@@ -148,6 +148,7 @@ class ImageStore {
   commit::Catalogue& catalogue(ImageSpace space) { return space == ImageSpace::kUser ? images_ : templates_; }
   const commit::Catalogue& catalogue(ImageSpace space) const { return space == ImageSpace::kUser ? images_ : templates_; }
   Status check_remote_is_free(const RemoteTierOptions& wanted);
+  Result<image::ManifestRoot> root_of(const ImageId& id) const;
   Result<std::vector<image::ManifestRoot>> roots();
   // A new image of what `fill` puts into the batch; `what` names its steps.
   Result<std::shared_ptr<OpenImage>> store_image(const ImageId& id, const std::string& what,

@@ -10,8 +10,8 @@
 
 namespace ramet::host {
 
-// Whose names they are: users choose those of their images; a template's disk is named by its SHA-256.
-enum class ImageSpace { kUser, kTemplate };
+// Whose names they are: users choose those of their images; a template's disk is named by its SHA-256, a snapshot's by its id.
+enum class ImageSpace { kUser, kTemplate, kSnapshot };
 struct ImageId {
   ImageSpace space = ImageSpace::kUser;
   std::string name;

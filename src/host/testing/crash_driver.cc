@@ -1,4 +1,5 @@
-// Imports an image, makes a template and a sandbox, forks it twice, makes an image of its disk, removes things, in one Host and
+// Imports an image, makes a template and a sandbox, forks it twice, makes an image of its disk, a snapshot of it, pauses and
+// resumes it, removes things, in one Host and
 // a second one that adopts what runs; a test sets RAMET_CRASH_AT so that it dies somewhere on the way. Usage: host_crash_driver
 // ROOT. Ends with 0 when it was not killed.
 #include <cstdio>
@@ -29,8 +30,15 @@ Status drive(const std::string& root) {
   fork.strictness = ForkStrictness::kLoose;
   TRY_ASSIGN(const ForkResult forked, host->fork(first.id, fork));
   TRY(host->commit_disk(first.id, "disk"));
+  SnapshotOptions loose;
+  loose.strictness = ForkStrictness::kLoose;
+  TRY_ASSIGN(const SnapshotResult snapshot, host->snapshot(first.id, loose));
+  TRY(host->pause(first.id));
   host.reset();
   TRY_ASSIGN(host, Host::open(tiny_options(root)));
+  TRY(host->resume(first.id));
+  TRY(host->pause(first.id));
+  TRY(host->remove_snapshot(snapshot.info.id));
   TRY(host->remove(forked.children[0].id));
   TRY(host->remove(first.id));
   return host->remove(forked.children[1].id);

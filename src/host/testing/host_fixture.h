@@ -28,6 +28,8 @@ inline HostOptions tiny_options(const std::string& root) {
   o.memory_reserve_mib = 64;
   o.disk_reserve_mib = 16;
   o.default_ttl_seconds = 600;
+  o.idle_zygote = Milliseconds(200);
+  o.store_interval = Milliseconds(500);
   return o;
 }
 

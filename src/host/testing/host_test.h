@@ -6,16 +6,24 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <thread>
 
 #include "base/log.h"
+#include "host/context.h"
+#include "host/images/images.h"
 #include "host/overlay_store.h"
 #include "host/registry.h"
 #include "host/testing/host_fixture.h"
+#include "vmm/control/client.h"
 
 namespace ramet::host::testing {
+
+// tests/guests/lib/protocol.h: a word is kind << 28 | value.
+inline constexpr uint32_t kStepOnce = 8u << 28 | 1, kAnswer = 3, kFail = 5;
 
 class HostTest : public ::testing::Test {
  protected:
@@ -84,6 +92,36 @@ class HostTest : public ::testing::Test {
       std::this_thread::sleep_for(Milliseconds(50));
     }
     return state;
+  }
+  std::string base_image_of(const std::string& id) { return *(*Registry::open(root_ + "/state/ramet.db"))->base_image(id); }
+  // One command of the guest `blk`, by a control connection of our own. Its reads of the base wait, for there is no daemon;
+  // then one comes that lives as long as this call. Requires: no host is open.
+  uint32_t step(const std::string& id, uint32_t command = kStepOnce) {
+    std::atomic<uint32_t> answer{0};
+    Result<std::unique_ptr<vmm::control::Client>> client =
+        vmm::control::Client::connect(root_ + "/run/vm/" + id + ".sock", [&](const vmm::Event& e) {
+          const uint32_t word = e.has_debug_port() ? e.debug_port().value() : 0;
+          if (word >> 28 == kAnswer || word >> 28 == kFail) answer = word;
+        });
+    if (!client) return 0;
+    EXPECT_TRUE((*client)->debug_push(std::span(&command, 1), deadline_after(Milliseconds(2000))));
+    Images::Options options;
+    options.store.directory = root_ + "/state/store";
+    options.store.cache_bytes = 64u << 20;
+    const std::unique_ptr<Images> images = Images::open(std::move(options)).value();
+    const UniqueFd socket = images->server().attach(images->store().use(base_image_id(base_image_of(id))).value()).value();
+    vmm::Request attach;
+    attach.mutable_attach_base()->set_disk_id("vda");
+    attach.mutable_attach_base()->set_chunk_fd(1);
+    EXPECT_TRUE((*client)->call(attach, std::array{socket.get()}, deadline_after(Milliseconds(2000))));
+    for (int i = 0; i < 200 && answer == 0; i++) std::this_thread::sleep_for(Milliseconds(10));
+    EXPECT_EQ(answer >> 28, kAnswer);
+    return answer & 0x0fffffff;
+  }
+  template <class F>
+  static bool eventually(const F& holds) {
+    for (int i = 0; i < 200 && !holds(); i++) std::this_thread::sleep_for(Milliseconds(50));
+    return holds();
   }
   // Overlay files go in the background.
   std::set<std::string> settled_overlays(size_t wanted) {

@@ -1,16 +1,19 @@
-#include "host/template_runtime.h"
+#include "host/zygotes.h"
 
+#include <fcntl.h>
+
+#include "base/file.h"
 #include "base/log.h"
 #include "host/agent_client.h"
 
 namespace ramet::host {
 
-Result<std::shared_ptr<Machine>> TemplateRuntime::bring_up(Variant& v, const Template& source, uint32_t vcpus,
-                                                           uint64_t memory_mib) {
+Result<std::shared_ptr<Machine>> Zygotes::bring_up(Variant& v, const Make& make) {
   const std::shared_ptr<Machine> old = v.zygote;
   if (!v.image) {
-    TRY_ASSIGN(v.image, boot_template(context_, source, vcpus, memory_mib));
+    TRY_ASSIGN(v.image, make());
   }
+  v.row = v.image->row;
   Result<std::shared_ptr<Machine>> zygote = start_zygote(context_, *v.image);
   // The image's overlay is held by the new zygote's row now, or by nobody.
   if (!v.image->builder.empty()) dismantle(context_, v.image->builder, v.image->builder, nullptr);
@@ -20,8 +23,8 @@ Result<std::shared_ptr<Machine>> TemplateRuntime::bring_up(Variant& v, const Tem
   return zygote;
 }
 
-Result<TemplateRuntime::Zygote> TemplateRuntime::acquire(const std::string& name, std::optional<uint32_t> vcpus,
-                                                         std::optional<uint64_t> memory_mib) {
+Result<Zygotes::Zygote> Zygotes::acquire(const std::string& name, std::optional<uint32_t> vcpus,
+                                         std::optional<uint64_t> memory_mib) {
   TRY_ASSIGN(const Template source, context_.templates.get(name));
   const uint32_t cpus = vcpus.value_or(source.info.vcpus);
   const uint64_t memory = memory_mib.value_or(source.info.memory_mib);
@@ -29,11 +32,19 @@ Result<TemplateRuntime::Zygote> TemplateRuntime::acquire(const std::string& name
   if (memory < 64 || memory > (1u << 20) || memory % 2 != 0)
     return fail(ErrorKind::kInvalid,
                 std::to_string(memory) + " MiB of memory, a sandbox has an even number between 64 and 1048576");
+  return acquire_variant({.template_name = name, .snapshot_id = {}, .vcpus = cpus, .memory_mib = memory}, source.digest,
+                         [&] { return boot_template(context_, source, cpus, memory); });
+}
+
+Result<Zygotes::Zygote> Zygotes::acquire_snapshot(const std::string& id, Make load) {
+  return acquire_variant({.template_name = {}, .snapshot_id = id}, {}, load);
+}
+
+Result<Zygotes::Zygote> Zygotes::acquire_variant(const Key& key, const std::string& digest, const Make& make) {
   const int64_t begin = monotonic_ns();
-  const Key key{name, cpus, memory};
   std::unique_lock lock(mutex_);
-  std::shared_ptr<Variant> v = variants_[key];
-  if (v && !v->digest.empty() && v->digest != source.digest && v->status != "booting") {  // replaced behind our back
+  VariantPtr v = variants_[key];
+  if (v && !v->digest.empty() && v->digest != digest && v->status != "booting") {  // replaced behind our back
     v->retired = true;
     variants_.erase(key);
     lock.unlock();
@@ -42,21 +53,22 @@ Result<TemplateRuntime::Zygote> TemplateRuntime::acquire(const std::string& name
     v = variants_[key];
   }
   if (!v) v = variants_[key] = std::make_shared<Variant>();
-  const auto answer = [&](double boot_ms) { return Zygote{v->zygote, source, cpus, memory, boot_ms}; };
+  v->asked_at = MonotonicClock::now();
+  const auto answer = [&](double boot_ms) { return Zygote{v->zygote, v->row, boot_ms, v->uses}; };
   const auto waited_ms = [&] { return static_cast<double>(monotonic_ns() - begin) / 1e6; };
   if (v->status == "ready" && v->zygote && v->zygote->alive()) return answer(0);
   if (v->status == "booting") {
     const uint64_t attempt = v->attempt;
     const Deadline deadline = deadline_after(context_.options.boot_deadline + context_.options.child_deadline);
     if (!changed_.wait_until(lock, deadline, [&] { return v->attempt != attempt; }))
-      return fail(ErrorKind::kTimeout, "template '" + name + "' is still booting");
+      return fail(ErrorKind::kTimeout, key.text() + " is still being started");
     if (v->status == "ready" && v->zygote) return answer(waited_ms());
     return tl::unexpected<Error>(v->error);
   }
   v->status = "booting";
-  v->digest = source.digest;
+  v->digest = digest;
   lock.unlock();
-  Result<std::shared_ptr<Machine>> zygote = bring_up(*v, source, cpus, memory);
+  Result<std::shared_ptr<Machine>> zygote = bring_up(*v, make);
   lock.lock();
   v->attempt++;
   v->status = zygote ? "ready" : "failed";
@@ -64,6 +76,7 @@ Result<TemplateRuntime::Zygote> TemplateRuntime::acquire(const std::string& name
   if (!zygote) v->error = zygote.error();
   const bool retired = v->retired;
   changed_.notify_all();
+  const Zygote done = answer(waited_ms());
   lock.unlock();
   if (!zygote) {
     log_warn(zygote.error().to_string());
@@ -71,12 +84,12 @@ Result<TemplateRuntime::Zygote> TemplateRuntime::acquire(const std::string& name
   }
   if (retired) {
     drop(v);
-    return fail(ErrorKind::kConflict, "template '" + name + "' was removed or replaced meanwhile");
+    return fail(ErrorKind::kConflict, key.text() + " was removed or replaced meanwhile");
   }
-  return Zygote{std::move(*zygote), source, cpus, memory, waited_ms()};
+  return done;
 }
 
-void TemplateRuntime::discard(const std::string& machine_id) {
+void Zygotes::discard(const std::string& machine_id) {
   std::shared_ptr<Machine> machine;
   {
     const std::lock_guard lock(mutex_);
@@ -86,16 +99,17 @@ void TemplateRuntime::discard(const std::string& machine_id) {
   if (machine) machine->kill();  // the variant keeps it until the next acquire, which needs its row's overlay
 }
 
-void TemplateRuntime::adopt(const Template& source, const MachineRow& row, std::shared_ptr<Machine> machine) {
+void Zygotes::adopt(const Template& source, const MachineRow& row, std::shared_ptr<Machine> machine) {
   const std::lock_guard lock(mutex_);
   const auto v = std::make_shared<Variant>();
   v->status = "ready";
   v->digest = source.digest;
+  v->row = row;
   v->zygote = std::move(machine);
-  variants_[Key{row.info.template_name, row.info.vcpus, row.info.memory_mib}] = v;
+  variants_[{row.info.template_name, {}, row.info.vcpus, row.info.memory_mib}] = v;
 }
 
-void TemplateRuntime::drop(std::shared_ptr<Variant> v) {
+void Zygotes::drop(VariantPtr v) {
   std::shared_ptr<Machine> zygote;
   {
     const std::lock_guard lock(mutex_);
@@ -106,12 +120,12 @@ void TemplateRuntime::drop(std::shared_ptr<Variant> v) {
   if (zygote) dismantle(context_, zygote->facts().id, zygote->facts().id, zygote);
 }
 
-void TemplateRuntime::retire(const std::string& name) {
-  std::vector<std::shared_ptr<Variant>> gone;
+void Zygotes::retire_if(const std::function<bool(const Key&, const Variant&)>& unwanted) {
+  std::vector<VariantPtr> gone;
   {
     const std::lock_guard lock(mutex_);
     for (auto it = variants_.begin(); it != variants_.end();) {
-      if (std::get<0>(it->first) != name || !it->second) {
+      if (!it->second || !unwanted(it->first, *it->second)) {
         ++it;
         continue;
       }
@@ -120,27 +134,45 @@ void TemplateRuntime::retire(const std::string& name) {
       it = variants_.erase(it);
     }
   }
-  for (std::shared_ptr<Variant>& v : gone) drop(std::move(v));
+  for (VariantPtr& v : gone) drop(std::move(v));
 }
 
-bool TemplateRuntime::on_machine_end(const std::string& machine_id) {
+void Zygotes::retire(const std::string& name) {
+  retire_if([&](const Key& key, const Variant&) { return key.snapshot_id.empty() && key.template_name == name; });
+}
+
+void Zygotes::retire_snapshot(const std::string& id) {
+  retire_if([&](const Key& key, const Variant&) { return key.snapshot_id == id; });
+}
+
+void Zygotes::retire_idle_snapshots(Deadline since) {
+  retire_if([&](const Key& key, const Variant& v) {
+    return !key.snapshot_id.empty() && v.status != "booting" && v.uses.use_count() == 1 && v.asked_at < since;
+  });
+}
+
+void Zygotes::retire_all() {
+  retire_if([](const Key&, const Variant&) { return true; });
+}
+
+bool Zygotes::on_machine_end(const std::string& machine_id) {
   const std::lock_guard lock(mutex_);
   for (const auto& [key, v] : variants_) {
     if (!v || !v->zygote || v->zygote->facts().id != machine_id) continue;
     if (v->status == "ready") v->status = "cold";
     const std::optional<MachineEnd> end = v->zygote->end();
-    log_warn("the zygote of template '" + std::get<0>(key) + "' ended (" + (end ? end->reason : "unknown") +
+    log_warn("the zygote of " + key.text() + " ended (" + (end ? end->reason : "unknown") +
              "); the next create starts another");
     return true;
   }
   return false;
 }
 
-TemplateRuntime::State TemplateRuntime::state(const std::string& name) const {
+Zygotes::State Zygotes::state(const std::string& name) const {
   const std::lock_guard lock(mutex_);
   State best;
   for (const auto& [key, v] : variants_) {
-    if (std::get<0>(key) != name || !v) continue;
+    if (!key.snapshot_id.empty() || key.template_name != name || !v) continue;
     if (v->status == "ready") return {"ready", {}};
     if (v->status == "booting")
       best = {"booting", {}};
@@ -150,7 +182,20 @@ TemplateRuntime::State TemplateRuntime::state(const std::string& name) const {
   return best;
 }
 
-uint64_t TemplateRuntime::image_bytes() const {
+Result<Zygotes::Captured> Zygotes::captured(const std::string& base_memory) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, v] : variants_) {
+    if (!v || v->status != "ready" || !v->image || v->row.base_memory != base_memory) continue;
+    Captured out{{}, {}, {}, v->image->disk, v->image->overlay, v->row};
+    TRY_ASSIGN(out.vmstate, reopen(v->image->vmstate.get(), O_RDONLY));
+    TRY_ASSIGN(out.memory_even, reopen(v->image->memory_even.get(), O_RDONLY));
+    TRY_ASSIGN(out.memory_odd, reopen(v->image->memory_odd.get(), O_RDONLY));
+    return out;
+  }
+  return fail(ErrorKind::kNotFound, "no captured image is at hand that rows know as '" + base_memory + "'");
+}
+
+uint64_t Zygotes::image_bytes() const {
   const std::lock_guard lock(mutex_);
   uint64_t sum = 0;
   for (const auto& [key, v] : variants_)

@@ -1,0 +1,87 @@
+// host/snapshots.h - the snapshots of this host: content in the store of images, and what is known of each beside it.
+//
+//   store()  frozen machine ─► chunks, manifests, record: all of one instant, there as a whole or not at all
+//   load()   record ─► memory filled into sealed files, state, disk: an image that a zygote can map
+//   remove() not offered any more; it stays as long as a row stands on it, then sweep() takes it away
+//
+// A snapshot stands on nothing but the store: what it was made from may go. Not here: freezing (frozen_machine.h), starting
+// (zygotes.h), whose memory or disk stands on which (registry.h). Thread: any; a lock of its own, not held over content.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "commit/snapshot_record.h"
+#include "host/context.h"
+#include "host/frozen_machine.h"
+#include "host/snapshot_details.h"
+#include "host/template_boot.h"
+#include "host/zygotes.h"
+
+namespace ramet::host {
+
+class Snapshots {
+ public:
+  // A template's image that snapshots stand on is stored when the first of them does.
+  Snapshots(const Context& context, const Zygotes& zygotes) : context_(context), zygotes_(zygotes) {}
+
+  // Errors: kInvalid, kExists.
+  Status check_new_name(const std::string& name);
+  // As long as one of it lives, sweep() leaves the snapshot alone, whatever the rows say.
+  using Hold = std::shared_ptr<const std::string>;
+  Hold hold(const std::string& id);
+
+  struct Stored {
+    SnapshotResult result;
+    Hold hold;
+  };
+  // Durable when it returns. `details`: all but the id.   Errors: kExists (name), kUnsupported (its disk is no image),
+  // kCorrupt, kNoSpace, kIo, kUnavailable (the frozen machine was killed); nothing of it is there then.
+  Result<Stored> store(const FrozenMachine& machine, SnapshotDetails details);
+
+  // Those of users, newest first.   Errors: kIo.
+  Result<std::vector<SnapshotInfo>> list();
+  // By id or by name, of users or what a sandbox is paused in.   Errors: kNotFound, kCorrupt, kIo.
+  Result<SnapshotDetails> find(const std::string& id_or_name);
+  // Errors: kNotFound, kConflict (a sandbox is paused in it), kIo.
+  Status remove(const std::string& id_or_name);
+  // Errors: kNotFound, kInvalid (name), kExists.
+  Result<SnapshotInfo> update(const std::string& id_or_name, const SnapshotPatch& patch);
+
+  // Errors: kNotFound, kCorrupt, kNoMemory, kUnavailable, kIo.
+  Result<MachineImage> load(const std::string& id);
+  // Takes away what is over and nothing stands on. Slow.
+  void sweep();
+
+ private:
+  struct Entry {
+    commit::SnapshotRecord record;
+    SnapshotDetails details;
+  };
+  Result<Entry> read(const std::string& id);
+  Result<std::vector<SnapshotDetails>> all();
+  Result<commit::SnapshotRecord> fill(const FrozenMachine& machine, const SnapshotDetails& details, chunk::Batch& batch,
+                                      SnapshotResult& done);
+  Result<image::ManifestRoot> disk_with(const OpenImage& base, std::vector<image::OverlayFiles> overlays, chunk::Batch& batch,
+                                        uint64_t* changed_chunks);
+  // What the memory of a machine was at first; none: that is not known any more.
+  Result<std::optional<image::Manifest>> base_memory(const std::string& id);
+  Status store_captured(const std::string& id);
+  Status write_details(const SnapshotDetails& details);
+
+  const Context& context_;
+  const Zygotes& zygotes_;
+  std::mutex storing_captured_;  // one at a time; before mutex_
+  std::mutex mutex_;             // a name is checked and given, details are read and replaced, together
+  struct Held {
+    std::mutex mutex;
+    std::multiset<std::string> ids;  // guarded by mutex
+  };
+  const std::shared_ptr<Held> held_ = std::make_shared<Held>();  // holds may outlive us
+};
+
+}  // namespace ramet::host

@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from conftest import PROGRAM, Store, make_image
+from stores import PROGRAM, Store, make_image
 
 MIB = 1 << 20
 

@@ -6,7 +6,7 @@ import struct
 import subprocess
 
 import pytest
-from conftest import ONLY_ROOT, call, expect_same, make_files, make_image, set_times, unpack
+from stores import ONLY_ROOT, call, expect_same, make_files, make_image, set_times, unpack
 
 NOBODY = 65534
 

@@ -9,7 +9,7 @@ import subprocess
 import tarfile
 
 import pytest
-from conftest import call, make_files, make_image
+from stores import call, make_files, make_image
 
 CORPUS = pathlib.Path(__file__).resolve().parents[2] / "fuzz" / "corpus" / "archive_fuzz"
 
@@ -194,5 +194,5 @@ def test_formats_have_names(store, tmp_path):
     image = make_image(tmp_path / "a.raw", 1)
     assert "raw, qcow2, tar, dir and oci" in store.run("import", "-f", "vmdk", image, "a", status=1).stderr
     store.run("import", image, "a")
-    assert "raw, qcow2 or tar" in store.run("export", "-f", "vmdk", "a", tmp_path / "out", status=1).stderr
+    assert "raw, qcow2, tar or oci" in store.run("export", "-f", "vmdk", "a", tmp_path / "out", status=1).stderr
     assert not (tmp_path / "out").exists()

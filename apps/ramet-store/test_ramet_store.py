@@ -7,7 +7,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"))
 from crc32c import crc32c  # noqa: E402
-from conftest import PROGRAM, make_image
+from stores import PROGRAM, make_image
 
 CORRUPT, NOT_FOUND, CONFLICT = "corrupt", "not found", "conflict"
 

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import Store, make_image
+from stores import Store, make_image
 
 BLOCK = 4096
 KILLS = 60 if os.environ.get("RAMET_SOAK") else 8

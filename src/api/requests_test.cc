@@ -23,9 +23,26 @@ TEST(Requests, CreateTakesEveryField) {
 }
 
 TEST(Requests, UnknownFieldIsRefusedByName) {
-  EXPECT_EQ(
-      refusal(decode_create(R"({"template":"base","memroy_mib":1})")),
-      "field `memroy_mib` is not known here; known are `template`, `vcpus`, `memory_mib`, `ttl_seconds`, `labels`, `env`");
+  EXPECT_EQ(refusal(decode_create(R"({"template":"base","memroy_mib":1})")),
+            "field `memroy_mib` is not known here; known are `template`, `snapshot`, `vcpus`, `memory_mib`, `ttl_seconds`, "
+            "`labels`, `env`");
+}
+
+TEST(Requests, SnapshotsTakeEveryField) {
+  const Result<host::SnapshotOptions> o =
+      decode_snapshot(R"({"name":"warm","strict":false,"keep_seconds":0,"labels":{"a":"b"}})");
+  ASSERT_TRUE(o);
+  EXPECT_EQ(o->name, "warm");
+  EXPECT_EQ(o->strictness, host::ForkStrictness::kLoose);
+  EXPECT_EQ(o->keep_seconds, 0u);
+  EXPECT_EQ(o->labels.at("a"), "b");
+  EXPECT_EQ(decode_snapshot("")->strictness, host::ForkStrictness::kStrict);
+  EXPECT_EQ(refusal(decode_snapshot(R"({"keep_seconds":31536001})")),
+            "field `keep_seconds` must be an integer from 0 to 31536000, not `31536001`");
+  const Result<host::SnapshotPatch> patch = decode_snapshot_patch(R"({"name":""})");
+  ASSERT_TRUE(patch);
+  EXPECT_EQ(patch->name, "");
+  EXPECT_FALSE(patch->keep_seconds);
 }
 
 TEST(Requests, NumbersOutOfRangeNameValueAndLimit) {
@@ -37,7 +54,11 @@ TEST(Requests, NumbersOutOfRangeNameValueAndLimit) {
 }
 
 TEST(Requests, MissingAndWrongTypesAreNamed) {
-  EXPECT_EQ(refusal(decode_create("{}")), "field `template` is missing");
+  constexpr const char* kEither = "either field `template` or field `snapshot` says what the sandbox is made from";
+  EXPECT_EQ(refusal(decode_create("{}")), kEither);
+  EXPECT_EQ(refusal(decode_create(R"({"template":"base","snapshot":"warm"})")), kEither);
+  EXPECT_EQ(refusal(decode_create(R"({"snapshot":"warm","memory_mib":512})")),
+            "fields `vcpus` and `memory_mib` do not go with `snapshot`: the sandbox is as large as that");
   EXPECT_EQ(refusal(decode_create(R"({"template":5})")), "field `template` must be a string, not `5`");
   EXPECT_EQ(refusal(decode_create(R"({"template":"Base"})")),
             "template name `Base` must be 1 to 63 of a-z, 0-9, `.`, `_`, `-`, starting with a letter or digit");

@@ -169,13 +169,54 @@ TEST_F(RegistryTest, MachinesOfTheFirstVersionHaveNoBaseImage) {
   registry_.reset();
   {
     SqlDatabase db = SqlDatabase::open(dir_ + "/ramet.db").value();
-    ASSERT_TRUE(db.exec("ALTER TABLE machines DROP COLUMN base_image"));
+    for (const char* column : {"base_image", "base_memory", "saved"})
+      ASSERT_TRUE(db.exec(("ALTER TABLE machines DROP COLUMN " + std::string(column)).c_str()));
     ASSERT_TRUE(db.exec("UPDATE meta SET value='1' WHERE key='schema'"));
   }
   reopen();
   ASSERT_EQ(registry_->machines()->size(), 1u);
   EXPECT_EQ(*registry_->base_image("a"), "");
   reopen();
+}
+
+TEST_F(RegistryTest, MachinesOfTheSecondVersionWereNeverPaused) {
+  MachineRow a = row("a");
+  a.base_image = "disk";
+  ASSERT_TRUE(registry_->add_machine(a, {}, "a-own"));
+  registry_.reset();
+  {
+    SqlDatabase db = SqlDatabase::open(dir_ + "/ramet.db").value();
+    for (const char* column : {"base_memory", "saved"})
+      ASSERT_TRUE(db.exec(("ALTER TABLE machines DROP COLUMN " + std::string(column)).c_str()));
+    ASSERT_TRUE(db.exec("UPDATE meta SET value='2' WHERE key='schema'"));
+  }
+  reopen();
+  const Result<MachineBases> bases = registry_->bases("a");
+  ASSERT_TRUE(bases);
+  EXPECT_EQ(bases->image, "disk");
+  EXPECT_EQ(bases->memory + bases->saved, "");
+  reopen();
+}
+
+TEST_F(RegistryTest, APausedMachineIsResumedOnWhatItsZygoteStandsOn) {
+  ASSERT_TRUE(registry_->add_machine(row("a"), {}, "a-own"));
+  ASSERT_TRUE(registry_->set_state("a", SandboxState::kPausing));
+  ASSERT_TRUE(registry_->set_paused("a", "sn-1"));
+  ASSERT_TRUE(registry_->release_machine("a"));
+  EXPECT_EQ(registry_->machine("a")->saved, "sn-1");
+  EXPECT_EQ(registry_->machine("a")->info.state, SandboxState::kPaused);
+  MachineRow zygote = row("z");
+  zygote.role = MachineRole::kZygote;
+  zygote.base_image = zygote.base_memory = "sn-1";
+  ASSERT_TRUE(registry_->add_machine(zygote, {}, {}));
+  ASSERT_TRUE(registry_->begin_resume({"op", "z", {}, {registry_->machine("a").value()}, {"a-next"}}));
+  EXPECT_EQ(registry_->machine("a")->info.state, SandboxState::kResuming);
+  EXPECT_EQ(registry_->bases("a")->memory, "sn-1");
+  EXPECT_EQ(*registry_->chain("a"), std::vector<std::string>{"a-next"});
+  ASSERT_TRUE(registry_->settle_fork("op", false));
+  EXPECT_EQ(registry_->machine("a")->saved, "sn-1") << "until it runs its saved state is what counts";
+  ASSERT_TRUE(registry_->set_running({registry_->machine("a")->info}));
+  EXPECT_EQ(registry_->machine("a")->saved, "");
 }
 
 TEST_F(RegistryTest, NoticesAnotherBoot) {

@@ -15,7 +15,7 @@ import hashlib, signal, sys
 warm = {i: bytes([i % 251]) * 100_000 for i in range(1000)}
 log = open('/home/user/ticks', 'a', buffering=1)
 def tick(*_):
-    log.write('tick\n')
+    log.write('tick\\n')
 signal.signal(signal.SIGALRM, tick)
 signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
 print('ready', flush=True)

@@ -29,12 +29,11 @@ Digest filled_with(uint8_t first) {
 }
 // That of the golden file.
 SnapshotRecord sample() {
-  return {
-      .details = R"({"name":"before the migration"})",
-      .disk = {image::ImageKind::kDisk, 600 * 4096 + 5, {filled_with(0), image::kZeros, filled_with(32)}},
-      .machine = SnapshotRecord::Machine{.memory = {image::ImageKind::kMemory, 300 * 128, {filled_with(64), filled_with(96)}},
-                                         .vmstate = {image::ImageKind::kMemory, 3, {filled_with(128)}},
-                                         .vmstate_bytes = 8193}};
+  return {.details = R"({"name":"before the migration"})",
+          .disk = {image::ImageKind::kDisk, 600 * 4096 + 5, {filled_with(0), image::kZeros, filled_with(32)}},
+          .machine = SnapshotMachine{.memory = {image::ImageKind::kMemory, 300 * 128, {filled_with(64), filled_with(96)}},
+                                     .vmstate = {image::ImageKind::kMemory, 3, {filled_with(128)}},
+                                     .vmstate_bytes = 8193}};
 }
 
 TEST(SnapshotRecord, GoldenFileIsReadAndWritten) {
@@ -178,7 +177,7 @@ TEST_F(SnapshotCatalogueTest, BytesComeBackAsLongAsTheyWere) {
 TEST_F(SnapshotCatalogueTest, WhatASnapshotNamesIsKeptUntilItIsRemoved) {
   const UniqueFd raw = make_memfd("raw", 1 << 20).value();
   ASSERT_TRUE(pwrite_all(raw.get(), noise(1 << 20, 1), 0));
-  SnapshotRecord record{.machine = SnapshotRecord::Machine{.vmstate_bytes = 70'000}};
+  SnapshotRecord record{.machine = SnapshotMachine{.vmstate_bytes = 70'000}};
   {
     chunk::Batch batch = store_->begin();
     record.disk = import_raw(raw.get(), batch, nullptr).value();

@@ -37,7 +37,7 @@ std::string fault_of(const SnapshotRecord& record) {
     return std::to_string(record.details.size()) + " bytes of details, the limit is " + std::to_string(kMaxSnapshotDetails);
   if (record.disk.kind != ImageKind::kDisk) return "its disk is an image of memory";
   if (!record.machine) return {};
-  const SnapshotRecord::Machine& machine = *record.machine;
+  const SnapshotMachine& machine = *record.machine;
   if (machine.memory.kind != ImageKind::kMemory || machine.vmstate.kind != ImageKind::kMemory) return "its memory is a disk";
   if (machine.vmstate_bytes == 0 || machine.vmstate_bytes > kMaxVmStateBytes)
     return "a vmstate of " + std::to_string(machine.vmstate_bytes) + " bytes, the limits are 1 and " +
@@ -117,7 +117,7 @@ Result<SnapshotRecord> decode_snapshot(std::span<const std::byte> bytes) {
   out.details.assign(reinterpret_cast<const char*>(details.data()), details.size());
   TRY_ASSIGN(out.disk, image::decode_manifest_root(take(body, raw.disk_bytes)));
   if (raw.memory_bytes != 0) {
-    SnapshotRecord::Machine& machine = out.machine.emplace();
+    SnapshotMachine& machine = out.machine.emplace();
     TRY_ASSIGN(machine.memory, image::decode_manifest_root(take(body, raw.memory_bytes)));
     TRY_ASSIGN(machine.vmstate, image::decode_manifest_root(take(body, raw.vmstate_root_bytes)));
     machine.vmstate_bytes = raw.vmstate_bytes;

@@ -17,17 +17,18 @@ inline constexpr size_t kSnapshotHeaderBytes = 64;
 inline constexpr size_t kMaxSnapshotDetails = 256u << 10;
 inline constexpr uint64_t kMaxVmStateBytes = 128u << 20;
 
+// Of a machine that goes on where it was.
+struct SnapshotMachine {
+  image::ManifestRoot memory;
+  image::ManifestRoot vmstate;  // kept as memory, zeros up to whole blocks (stored_bytes.h)
+  uint64_t vmstate_bytes = 0;   // as long as it really is
+  friend bool operator==(const SnapshotMachine&, const SnapshotMachine&) = default;
+};
+
 struct SnapshotRecord {
-  // Of a machine that goes on where it was; without it a snapshot is of a disk.
-  struct Machine {
-    image::ManifestRoot memory;
-    image::ManifestRoot vmstate;  // kept as memory, zeros up to whole blocks (stored_bytes.h)
-    uint64_t vmstate_bytes = 0;   // as long as it really is
-    friend bool operator==(const Machine&, const Machine&) = default;
-  };
   std::string details;
   image::ManifestRoot disk;
-  std::optional<Machine> machine;
+  std::optional<SnapshotMachine> machine;  // none: the snapshot is of a disk
   friend bool operator==(const SnapshotRecord&, const SnapshotRecord&) = default;
 };
 

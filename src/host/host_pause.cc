@@ -55,12 +55,13 @@ Result<Snapshots::Stored> HostImpl::stop_and_store(const Running& r) {
     return snapshots_->store(*frozen, std::move(details));
   };
   Result<Snapshots::Stored> stored = store();
-  if (stored) {
-    TRY(registry_->set_paused(r.info.id, stored->result.info.id));
+  const Status noted = stored ? registry_->set_paused(r.info.id, stored->result.info.id) : Status();
+  if (stored && noted) {
     tasks.leave_frozen();
     return stored;
   }
   if (const Status on = run_on(*r.machine); !on) log_warn("sandbox " + r.info.id + " does not go on: " + on.error().message());
+  if (!noted) return tl::unexpected<Error>(noted.error());
   return stored;
 }
 

@@ -297,7 +297,8 @@ Status Registry::set_state(const std::string& id, SandboxState state) {
 
 Status Registry::set_paused(const std::string& id, const std::string& snapshot_id) {
   const std::lock_guard lock(mutex_);
-  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET state='paused',saved=? WHERE id=?"));
+  TRY_ASSIGN(SqlStatement s,
+             db_.prepare("UPDATE machines SET state='paused',saved=?1,base_image=?1,base_memory=?1 WHERE id=?2"));
   return s.bind(std::string_view(snapshot_id)).bind(std::string_view(id)).run();
 }
 

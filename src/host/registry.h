@@ -90,7 +90,7 @@ class Registry {
   // All or none of them.
   Status set_running(const std::vector<SandboxInfo>& infos);
   Status set_state(const std::string& id, SandboxState state);
-  // The decision that its saved state is what counts from now on.
+  // The decision that its saved state is what counts from now on, and that it stands on nothing else.
   Status set_paused(const std::string& id, const std::string& snapshot_id);
   // The decision that it is over; what it owns stays known until release_machine().
   Status set_ended(const std::string& id, SandboxState state, const std::string& reason);

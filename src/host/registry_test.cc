@@ -205,6 +205,7 @@ TEST_F(RegistryTest, APausedMachineIsResumedOnWhatItsZygoteStandsOn) {
   ASSERT_TRUE(registry_->release_machine("a"));
   EXPECT_EQ(registry_->machine("a")->saved, "sn-1");
   EXPECT_EQ(registry_->machine("a")->info.state, SandboxState::kPaused);
+  EXPECT_EQ(registry_->bases("a")->image + registry_->bases("a")->memory, "sn-1sn-1") << "not what it was started from";
   MachineRow zygote = row("z");
   zygote.role = MachineRole::kZygote;
   zygote.base_image = zygote.base_memory = "sn-1";

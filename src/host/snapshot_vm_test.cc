@@ -179,6 +179,8 @@ TEST_F(SnapshotVmTest, PauseAndResumeManyTimes) {
     resume(a.id);
   }
   EXPECT_TRUE(eventually([&] { return records().size() == 1; })) << "each saved state takes the place of the one before";
+  pause(a.id);
+  EXPECT_TRUE(eventually([&] { return records().size() == 1; })) << "a paused one needs what it was started from";
 }
 
 TEST_F(SnapshotVmTest, APausedSandboxComesBackAfterItsDaemonAndItsForksLeaveItPaused) {

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/json_text.h"
 #include "cli/places.h"
 #include "cli/text.h"
 #include "cli/tree_view.h"
@@ -20,25 +21,11 @@ json::object to_object(const std::map<std::string, std::string>& map) {
   return o;
 }
 
-std::string text_of(const json::object& o, std::string_view name) {
-  const json::value* v = o.if_contains(json::string_view(name.data(), name.size()));
-  return v != nullptr && v->is_string() ? std::string(v->get_string()) : std::string();
-}
-
 std::string labels_text(const json::object& sandbox) {
   std::string out;
   for (const json::key_value_pair& pair : sandbox.at("labels").as_object())
     out += (out.empty() ? "" : ",") + printable(std::string(pair.key()) + "=" + std::string(pair.value().as_string()));
   return out;
-}
-
-std::string span_since(const std::string& time, int64_t now) {
-  const std::optional<int64_t> at = parse_time(time);
-  return at ? format_span(now - *at) : "-";
-}
-std::string span_until(const std::string& time, int64_t now) {
-  const std::optional<int64_t> at = parse_time(time);
-  return at ? format_span(*at - now) : "-";
 }
 
 Result<json::object> create_body(const RunOptions& options) {

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/json_text.h"
 #include "cli/places.h"
 #include "cli/text.h"
 
@@ -36,16 +37,6 @@ Result<int> for_each_sandbox(Session& session, const std::vector<std::string>& r
   }
   if (session.json) session.print_json(json::object{{"sandboxes", done}});
   return status;
-}
-
-std::string text_of(const json::object& o, std::string_view name) {
-  const json::value* v = o.if_contains(json::string_view(name.data(), name.size()));
-  return v != nullptr && v->is_string() ? std::string(v->get_string()) : std::string();
-}
-
-std::string span(const std::string& time, int64_t now, bool since) {
-  const std::optional<int64_t> at = parse_time(time);
-  return at ? format_span(since ? now - *at : *at - now) : "-";
 }
 
 }  // namespace
@@ -104,7 +95,7 @@ Result<int> cmd_snapshot_ls(Session& session) {
     const json::object& s = value.as_object();
     const std::string name = text_of(s, "name");
     table.add({text_of(s, "id"), name.empty() ? "-" : printable(name), text_of(s, "sandbox_id"), text_of(s, "template"),
-               span(text_of(s, "created_at"), now, true), span(text_of(s, "expires_at"), now, false),
+               span_since(text_of(s, "created_at"), now), span_until(text_of(s, "expires_at"), now),
                std::to_string(s.at("memory_mib").to_number<int64_t>()) + " MiB"});
   }
   if (table.empty() && ::isatty(STDOUT_FILENO) == 1) session.note("no snapshots; `ramet snapshot create ID` makes one");

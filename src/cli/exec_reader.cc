@@ -3,16 +3,13 @@
 #include <array>
 
 #include "cli/event_lines.h"
+#include "cli/json_text.h"
 
 namespace ramet::cli {
 namespace {
 
 namespace json = boost::json;
 
-std::string text_of(const json::object& o, std::string_view name) {
-  const json::value* v = o.if_contains(json::string_view(name.data(), name.size()));
-  return v != nullptr && v->is_string() ? std::string(v->get_string()) : std::string();
-}
 int64_t integer_of(const json::object& o, std::string_view name) {
   const json::value* v = o.if_contains(json::string_view(name.data(), name.size()));
   return v != nullptr && v->is_number() ? v->to_number<int64_t>() : 0;

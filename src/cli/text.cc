@@ -154,4 +154,13 @@ std::string Table::render() const {
   return out;
 }
 
+std::string span_since(const std::string& time, int64_t now) {
+  const std::optional<int64_t> at = parse_time(time);
+  return at ? format_span(now - *at) : "-";
+}
+std::string span_until(const std::string& time, int64_t now) {
+  const std::optional<int64_t> at = parse_time(time);
+  return at ? format_span(*at - now) : "-";
+}
+
 }  // namespace ramet::cli

@@ -18,6 +18,9 @@ std::string format_ms(double ms);          // "0.84 ms", "12 ms", "3.2 s"
 std::string format_span(int64_t seconds);  // "12s", "4m", "3h", "2d"
 // RFC 3339 -> seconds since the epoch.
 std::optional<int64_t> parse_time(std::string_view rfc3339);
+// From or to such a time, as format_span(); "-" if it is none.
+std::string span_since(const std::string& time, int64_t now);
+std::string span_until(const std::string& time, int64_t now);
 
 // "90", "90s", "15m", "2h", "1d" -> seconds.   Errors: kInvalid.
 Result<uint64_t> parse_duration(std::string_view text);

@@ -1,5 +1,6 @@
 #include "cli/tree_view.h"
 
+#include "cli/json_text.h"
 #include "cli/terminal.h"
 #include "cli/text.h"
 
@@ -14,10 +15,6 @@ struct Lines {
 constexpr Lines kAscii{"|- ", "`- ", "|  "};
 constexpr Lines kUtf8{"├─ ", "└─ ", "│  "};
 
-std::string text_of(const json::object& o, std::string_view name) {
-  const json::value* v = o.if_contains(json::string_view(name.data(), name.size()));
-  return v != nullptr && v->is_string() ? std::string(v->get_string()) : std::string();
-}
 double number_of(const json::object& o, std::string_view name) {
   const json::value* v = o.if_contains(json::string_view(name.data(), name.size()));
   return v != nullptr && v->is_number() ? v->to_number<double>() : 0;

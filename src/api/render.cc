@@ -115,6 +115,7 @@ json::object to_json(const host::SandboxInfo& s) {
   o["depth"] = s.depth;
   o["created_at"] = format_time(s.created_at_ns);
   o["expires_at"] = optional_time(s.expires_at_ns);
+  o["idle_seconds"] = s.idle_seconds;
   o["labels"] = to_object(s.labels);
   o["vcpus"] = s.vcpus;
   o["memory_mib"] = s.memory_mib;

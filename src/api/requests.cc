@@ -25,6 +25,12 @@ void read_ttl(FieldReader& r, std::optional<uint64_t>* out) {
   if (ttl) *out = static_cast<uint64_t>(*ttl);
 }
 
+void read_idle(FieldReader& r, std::optional<uint64_t>* out) {
+  std::optional<int64_t> idle;
+  r.integer("idle_seconds", &idle, {0, kMaxTtlSeconds});
+  if (idle) *out = static_cast<uint64_t>(*idle);
+}
+
 void read_env(FieldReader& r, StringMap* out) {
   std::optional<StringMap> env;
   r.string_map("env", &env, kEnvLimits);
@@ -106,12 +112,14 @@ Result<host::CreateOptions> decode_create(std::string_view body) {
   host::CreateOptions out;
   std::optional<std::string> name, snapshot;
   std::optional<int64_t> vcpus, memory;
+  std::optional<uint64_t> idle;
   std::optional<StringMap> labels;
   r.string("template", &name, kMaxNameBytes);
   r.string("snapshot", &snapshot, kMaxNameBytes);
   r.integer("vcpus", &vcpus, {1, 16});
   r.integer("memory_mib", &memory, {64, 1 << 20});
   read_ttl(r, &out.ttl_seconds);
+  read_idle(r, &idle);
   r.string_map("labels", &labels, kLabelLimits);
   read_env(r, &out.env);
   TRY(r.finish());
@@ -120,6 +128,7 @@ Result<host::CreateOptions> decode_create(std::string_view body) {
   if (name) TRY(check_template_name(*name));
   out.template_name = name.value_or("");
   out.snapshot = snapshot.value_or("");
+  out.idle_seconds = idle.value_or(0);
   if (snapshot && (vcpus || memory))
     return fail(ErrorKind::kInvalid,
                 "fields `vcpus` and `memory_mib` do not go with `snapshot`: the sandbox is as large as that");
@@ -134,6 +143,7 @@ Result<host::PatchOptions> decode_patch(std::string_view body) {
   FieldReader r(object);
   host::PatchOptions out;
   read_ttl(r, &out.ttl_seconds);
+  read_idle(r, &out.idle_seconds);
   r.string_map("labels", &out.labels, kLabelLimits);
   TRY(r.finish());
   return out;

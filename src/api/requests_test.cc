@@ -11,13 +11,14 @@ namespace {
 std::string refusal(const auto& result) { return result ? "accepted" : result.error().message(); }
 
 TEST(Requests, CreateTakesEveryField) {
-  const auto r =
-      decode_create(R"({"template":"base","vcpus":2,"memory_mib":512,"ttl_seconds":60,"labels":{"a":"b"},"env":{"X":"1"}})");
+  const auto r = decode_create(
+      R"({"template":"base","vcpus":2,"memory_mib":512,"ttl_seconds":60,"idle_seconds":90,"labels":{"a":"b"},"env":{"X":"1"}})");
   ASSERT_TRUE(r) << refusal(r);
   EXPECT_EQ(r->template_name, "base");
   EXPECT_EQ(r->vcpus, 2u);
   EXPECT_EQ(r->memory_mib, 512u);
   EXPECT_EQ(r->ttl_seconds, 60u);
+  EXPECT_EQ(r->idle_seconds, 90u);
   EXPECT_EQ(r->labels.at("a"), "b");
   EXPECT_EQ(r->env.at("X"), "1");
 }
@@ -25,7 +26,7 @@ TEST(Requests, CreateTakesEveryField) {
 TEST(Requests, UnknownFieldIsRefusedByName) {
   EXPECT_EQ(refusal(decode_create(R"({"template":"base","memroy_mib":1})")),
             "field `memroy_mib` is not known here; known are `template`, `snapshot`, `vcpus`, `memory_mib`, `ttl_seconds`, "
-            "`labels`, `env`");
+            "`idle_seconds`, `labels`, `env`");
 }
 
 TEST(Requests, SnapshotsTakeEveryField) {

@@ -134,6 +134,8 @@ void add_sandbox_commands(Line& line, CLI::App& app) {
   run->add_option("--name", line.run.name, "A name; stored as the label `name`");
   run->add_option("--label", line.run.labels, "KEY=VALUE; may be repeated")->allow_extra_args(false);
   run->add_option("--ttl", line.run.ttl, "Remove it after this time (90s, 15m, 2h, 1d); 0: never");
+  run->add_option("--pause-when-idle", line.run.idle,
+                  "Pause it when nothing has used it for this time (90s, 15m); the next command resumes it");
   run->add_option("--vcpus", line.run.vcpus, "Number of CPUs (default: the template's)");
   run->add_option("--memory", line.run.memory, "Memory, 512M or 2G (default: the template's)");
   run->add_flag("--rm", line.run.remove, "Remove the sandbox when the command has ended");

@@ -101,6 +101,11 @@ class CliTest(unittest.TestCase):
         self.assertIn("paused", self.stderr)
         self.assertEqual(json.loads(self.ramet("resume", box, "--json"))["sandboxes"][0]["state"], "running")
 
+    def test_a_sandbox_can_pause_when_idle(self):
+        self.box("--pause-when-idle", "15m")
+        self.assertEqual(json.loads(self.ramet("ls", "--json"))["sandboxes"][0]["idle_seconds"], 900)
+        self.ramet("run", "base", "--pause-when-idle", "soon", status=2)
+
     def test_partial_fork_tells_which_failed(self):
         out = self.ramet("fork", self.box(), "-n", 3, "--partial", "--label", "fail=1", status=1)
         self.assertEqual(len(out.splitlines()), 3)

@@ -41,6 +41,9 @@ Result<json::object> create_body(const RunOptions& options) {
   if (!options.ttl.empty()) {
     TRY_ASSIGN(body["ttl_seconds"], parse_duration(options.ttl));
   }
+  if (!options.idle.empty()) {
+    TRY_ASSIGN(body["idle_seconds"], parse_duration(options.idle));
+  }
   TRY_ASSIGN(const auto env, parse_pairs(options.env, "variable"));
   TRY_ASSIGN(auto labels, parse_pairs(options.labels, "label"));
   if (!options.name.empty()) labels["name"] = options.name;

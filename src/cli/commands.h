@@ -24,7 +24,7 @@ struct ExecOptions {
 struct RunOptions {
   std::string template_name = "base";
   std::string snapshot;  // instead
-  std::string name, ttl, memory;
+  std::string name, ttl, idle, memory;
   std::optional<uint32_t> vcpus;
   std::vector<std::string> labels, env;
   bool remove = false;  // --rm

@@ -193,7 +193,7 @@ TEST_F(RealAgentTest, RunsACommandWithInputAndOutput) {
   ExecOptions o;
   o.shell = "read line; echo got $line; cat; exit 3";  // cat: it ends when its input does, not before we close that
   o.stdin_open = true;
-  Result<std::unique_ptr<ExecStream>> s = start_exec(stream(), o, kSoon);
+  Result<std::unique_ptr<ExecStream>> s = start_exec(stream(), {}, o, kSoon);
   ASSERT_TRUE(s) << s.error().to_string();
   ASSERT_TRUE((*s)->write_stdin("hello\n", soon()));
   ASSERT_TRUE((*s)->close_stdin());
@@ -214,7 +214,7 @@ TEST_F(RealAgentTest, RunsACommandWithInputAndOutput) {
 TEST_F(RealAgentTest, AProgramThatDoesNotExistFailsTheCall) {
   ExecOptions o;
   o.argv = {"/no/such/program"};
-  const Result<std::unique_ptr<ExecStream>> s = start_exec(stream(), o, kSoon);
+  const Result<std::unique_ptr<ExecStream>> s = start_exec(stream(), {}, o, kSoon);
   ASSERT_FALSE(s);
   EXPECT_EQ(s.error().kind(), ErrorKind::kNotFound);
 }
@@ -222,13 +222,13 @@ TEST_F(RealAgentTest, AProgramThatDoesNotExistFailsTheCall) {
 TEST_F(RealAgentTest, AFileGoesInAndOut) {
   std::string bytes(300'000, '\0');
   for (size_t i = 0; i < bytes.size(); i++) bytes[i] = static_cast<char>(i * 7 >> 3);
-  Result<std::unique_ptr<FileWriter>> w = start_write(stream(), dir_ + "/sub/file", {}, kSoon);
+  Result<std::unique_ptr<FileWriter>> w = start_write(stream(), {}, dir_ + "/sub/file", {}, kSoon);
   ASSERT_TRUE(w);
   ASSERT_TRUE((*w)->write(as_bytes(bytes), soon()));
   const Result<FileInfo> info = (*w)->finish(soon());
   ASSERT_TRUE(info) << info.error().to_string();
   EXPECT_EQ(info->size_bytes, bytes.size());
-  Result<std::unique_ptr<FileReader>> r = start_read(stream(), dir_ + "/sub/file", {}, kSoon);
+  Result<std::unique_ptr<FileReader>> r = start_read(stream(), {}, dir_ + "/sub/file", {}, kSoon);
   ASSERT_TRUE(r);
   std::string back;
   for (;;) {
@@ -241,7 +241,7 @@ TEST_F(RealAgentTest, AFileGoesInAndOut) {
 }
 
 TEST_F(RealAgentTest, AMissingFileFailsTheCall) {
-  const Result<std::unique_ptr<FileReader>> r = start_read(stream(), "/no/such/file", {}, kSoon);
+  const Result<std::unique_ptr<FileReader>> r = start_read(stream(), {}, "/no/such/file", {}, kSoon);
   ASSERT_FALSE(r);
   EXPECT_EQ(r.error().kind(), ErrorKind::kNotFound);
 }

@@ -12,8 +12,8 @@ ExitInfo exit_of(const abi::Exit& e) {
 
 class AgentExecStream final : public ExecStream {
  public:
-  AgentExecStream(UniqueFd stream, AgentPatience patience, bool detach, bool input)
-      : channel_(std::move(stream)), patience_(patience), detach_(detach), input_(input) {}
+  AgentExecStream(UniqueFd stream, Use use, AgentPatience patience, bool detach, bool input)
+      : use_(std::move(use)), channel_(std::move(stream)), patience_(patience), detach_(detach), input_(input) {}
 
   Status start(const abi::Request& request) {
     const Deadline deadline = deadline_after(patience_);
@@ -93,6 +93,7 @@ class AgentExecStream final : public ExecStream {
     return fail(ErrorKind::kCorrupt, "the guest's agent sent " + what);
   }
 
+  const Use use_;  // let go of after the channel
   AgentChannel channel_;
   const AgentPatience patience_;
   const bool detach_, input_;
@@ -102,7 +103,7 @@ class AgentExecStream final : public ExecStream {
 
 class AgentFileReader final : public FileReader {
  public:
-  AgentFileReader(UniqueFd stream) : channel_(std::move(stream)) {}
+  AgentFileReader(UniqueFd stream, Use use) : use_(std::move(use)), channel_(std::move(stream)) {}
 
   Status start(const abi::Request& request, Deadline deadline) {
     TRY(channel_.send(request, deadline));
@@ -134,6 +135,7 @@ class AgentFileReader final : public FileReader {
     return std::optional<std::string>();
   }
 
+  const Use use_;
   AgentChannel channel_;
   std::optional<std::string> first_;
   bool ended_ = false;
@@ -141,7 +143,7 @@ class AgentFileReader final : public FileReader {
 
 class AgentFileWriter final : public FileWriter {
  public:
-  AgentFileWriter(UniqueFd stream) : channel_(std::move(stream)) {}
+  AgentFileWriter(UniqueFd stream, Use use) : use_(std::move(use)), channel_(std::move(stream)) {}
   Status start(const abi::Request& request, Deadline deadline) { return channel_.send(request, deadline); }
 
   Status write(std::span<const std::byte> data, Deadline deadline) override {
@@ -174,6 +176,7 @@ class AgentFileWriter final : public FileWriter {
     if (result && !check_result(*result)) return check_result(*result);
     return sent;
   }
+  const Use use_;
   AgentChannel channel_;
 };
 
@@ -210,7 +213,7 @@ Status check_guest_path(const std::string& path) {
   return {};
 }
 
-Result<std::unique_ptr<ExecStream>> start_exec(UniqueFd stream, const ExecOptions& o, AgentPatience patience) {
+Result<std::unique_ptr<ExecStream>> start_exec(UniqueFd stream, Use use, const ExecOptions& o, AgentPatience patience) {
   abi::Request request;
   abi::Exec& e = *request.mutable_exec();
   for (const std::string& a : o.argv) e.add_argv(a);
@@ -227,24 +230,25 @@ Result<std::unique_ptr<ExecStream>> start_exec(UniqueFd stream, const ExecOption
   e.set_timeout_ms(o.timeout_ms.value_or(0));
   e.set_detach(o.detach);
   e.set_tag(o.tag);
-  auto s = std::make_unique<AgentExecStream>(std::move(stream), patience, o.detach, o.stdin_open || o.pty.has_value());
+  auto s = std::make_unique<AgentExecStream>(std::move(stream), std::move(use), patience, o.detach,
+                                             o.stdin_open || o.pty.has_value());
   TRY(s->start(request));
   return s;
 }
 
-Result<std::unique_ptr<ExecStream>> start_attach(UniqueFd stream, uint32_t pid, uint64_t out, uint64_t err,
+Result<std::unique_ptr<ExecStream>> start_attach(UniqueFd stream, Use use, uint32_t pid, uint64_t out, uint64_t err,
                                                  AgentPatience patience) {
   abi::Request request;
   abi::Attach& a = *request.mutable_attach();
   a.set_pid(pid);
   a.set_stdout_offset(out);
   a.set_stderr_offset(err);
-  auto s = std::make_unique<AgentExecStream>(std::move(stream), patience, false, true);
+  auto s = std::make_unique<AgentExecStream>(std::move(stream), std::move(use), patience, false, true);
   TRY(s->start(request));
   return s;
 }
 
-Result<std::unique_ptr<FileReader>> start_read(UniqueFd stream, const std::string& path, const ReadOptions& o,
+Result<std::unique_ptr<FileReader>> start_read(UniqueFd stream, Use use, const std::string& path, const ReadOptions& o,
                                                AgentPatience patience) {
   abi::Request request;
   abi::ReadFile& r = *request.mutable_read();
@@ -252,12 +256,12 @@ Result<std::unique_ptr<FileReader>> start_read(UniqueFd stream, const std::strin
   r.set_offset(o.offset);
   r.set_length(o.length);
   r.set_user(o.user);
-  auto s = std::make_unique<AgentFileReader>(std::move(stream));
+  auto s = std::make_unique<AgentFileReader>(std::move(stream), std::move(use));
   TRY(s->start(request, deadline_after(patience)));
   return s;
 }
 
-Result<std::unique_ptr<FileWriter>> start_write(UniqueFd stream, const std::string& path, const WriteOptions& o,
+Result<std::unique_ptr<FileWriter>> start_write(UniqueFd stream, Use use, const std::string& path, const WriteOptions& o,
                                                 AgentPatience patience) {
   abi::Request request;
   abi::WriteFile& w = *request.mutable_write();
@@ -267,7 +271,7 @@ Result<std::unique_ptr<FileWriter>> start_write(UniqueFd stream, const std::stri
   w.set_permissions(o.permissions);
   w.set_user(o.user);
   w.set_create_parents(o.create_parents);
-  auto s = std::make_unique<AgentFileWriter>(std::move(stream));
+  auto s = std::make_unique<AgentFileWriter>(std::move(stream), std::move(use));
   TRY(s->start(request, deadline_after(patience)));
   return s;
 }

@@ -95,7 +95,7 @@ Result<std::vector<image::OverlayFiles>> HostImpl::open_frozen(const std::string
 
 Result<CommittedDisk> HostImpl::commit_disk(const std::string& id, const std::string& name) {
   TRY(images_->check_new(name));
-  TRY_ASSIGN(const Running r, find_running(id));
+  TRY_ASSIGN(const Running r, wake(id));
   TRY_ASSIGN(const std::string base_name, registry_->base_image(id));
   if (base_name.empty())
     return fail(ErrorKind::kUnsupported, "the disk of sandbox '" + id + "' stands on a raw file, not on an image");

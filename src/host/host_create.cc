@@ -32,6 +32,7 @@ Status HostImpl::publish(std::vector<Birth*> births) {
       const std::lock_guard lock((*s)->mutex);
       (*s)->info = b->row.info;
       (*s)->machine = b->machine;
+      (*s)->used_at = MonotonicClock::now();
     }
     if (!b->machine->alive()) on_machine_end(id);  // it died between the agent's answer and the line above
     // Moving a process between cgroups can take tens of milliseconds: nobody waits for it.
@@ -95,6 +96,7 @@ Result<SandboxInfo> HostImpl::create_from(const Zygotes::Zygote& zygote, const C
   info.expires_at_ns = expiry(options.ttl_seconds);
   info.labels = options.labels;
   info.env = options.env;
+  info.idle_seconds = options.idle_seconds;
   info.vcpus = zygote.row.info.vcpus;
   info.memory_mib = zygote.row.info.memory_mib;
   info.disk_bytes = zygote.row.info.disk_bytes;

@@ -26,7 +26,7 @@ std::string reason_of(const MachineEnd& end) {
 }  // namespace
 
 Status HostImpl::remove(const std::string& id) {
-  TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
+  TRY_ASSIGN(const std::shared_ptr<Sandbox> s, settled(id, deadline_after(options_.wake_deadline)));
   {
     const std::lock_guard lock(s->mutex);
     const SandboxState state = s->info.state;
@@ -130,6 +130,7 @@ void HostImpl::handle_machine_end(const std::string& id) {
     const std::lock_guard lock(s->mutex);
     if (s->info.state != SandboxState::kRunning || s->ending) return;  // its creator or remover deals with it
     machine = s->machine;
+    if (machine && !machine->end()) return;  // it was paused and resumed meanwhile: the end is of the one before
   }
   const MachineEnd end = machine && machine->end() ? *machine->end() : MachineEnd{"died", {}, false};
   const Status done = end_sandbox(s, end.clean ? SandboxState::kGone : SandboxState::kFailed, reason_of(end));
@@ -139,6 +140,7 @@ void HostImpl::handle_machine_end(const std::string& id) {
 void HostImpl::tick() {
   if (fork_outcomes_->try_again() != 0) context_->overlays_changed();
   end_expired();
+  pause_idle();
   drop_oldest_failed();
   zygotes_->retire_idle_snapshots(MonotonicClock::now() - options_.idle_zygote);
   if (MonotonicClock::now() >= next_stray_check_) {

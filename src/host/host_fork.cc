@@ -21,8 +21,10 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   if (options.count < 1 || options.count > options_.max_fork_children)
     return fail(ErrorKind::kInvalid, std::to_string(options.count) + " children in one fork, this host allows 1 to " +
                                          std::to_string(options_.max_fork_children));
-  if (Result<std::shared_ptr<Sandbox>> paused = find_paused(id); paused) return fork_paused(*paused, options, begin);
-  TRY_ASSIGN(const Running parent, find_running(id));
+  TRY_ASSIGN(const RunningOrPaused parent_or_paused, running_or_paused(id));
+  if (const auto* paused = std::get_if<std::shared_ptr<Sandbox>>(&parent_or_paused))
+    return fork_paused(*paused, options, begin);
+  const Running& parent = std::get<Running>(parent_or_paused);
   if (parent.info.depth + 1 > options_.max_depth)
     return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + std::to_string(parent.info.depth) +
                                           " forks deep, the limit is " + std::to_string(options_.max_depth));

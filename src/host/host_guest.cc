@@ -14,26 +14,24 @@ ExitInfo exit_info(const abi::Exit& e) {
 
 }  // namespace
 
-Result<UniqueFd> HostImpl::guest_stream(const std::string& id) {
-  TRY(wake(id));
-  TRY_ASSIGN(const Running r, find_running(id));
+Result<HostImpl::GuestStream> HostImpl::guest_stream(const std::string& id) {
+  TRY_ASSIGN(Running r, wake(id));
   Result<UniqueFd> stream = r.machine->agent_stream(deadline_after(options_.agent_deadline));
-  if (stream) return stream;
+  if (stream) return GuestStream{std::move(*stream), std::move(r.use)};
   return tl::unexpected<Error>(std::move(stream).error().with_context("sandbox '" + id + "'"));
 }
 
 Result<abi::Result> HostImpl::guest_call(const std::string& id, const abi::Request& request, Deadline deadline) {
-  TRY_ASSIGN(UniqueFd stream, guest_stream(id));
-  return agent_call(std::move(stream), request, deadline);
+  TRY_ASSIGN(GuestStream stream, guest_stream(id));
+  return agent_call(std::move(stream.fd), request, deadline);
 }
 
 Result<std::unique_ptr<ExecStream>> HostImpl::exec(const std::string& id, const ExecOptions& options) {
-  TRY(wake(id));
-  TRY_ASSIGN(const Running r, find_running(id));
+  TRY_ASSIGN(const SandboxInfo info, get(id));
   ExecOptions with_env = options;
-  with_env.env.insert(r.info.env.begin(), r.info.env.end());  // the call's own words win
-  TRY_ASSIGN(UniqueFd stream, guest_stream(id));
-  return start_exec(std::move(stream), with_env, options_.agent_deadline);
+  with_env.env.insert(info.env.begin(), info.env.end());  // the call's own words win
+  TRY_ASSIGN(GuestStream stream, guest_stream(id));
+  return start_exec(std::move(stream.fd), std::move(stream.use), with_env, options_.agent_deadline);
 }
 
 Result<std::vector<ProcessInfo>> HostImpl::processes(const std::string& id) {
@@ -61,8 +59,8 @@ Result<std::vector<ProcessInfo>> HostImpl::processes(const std::string& id) {
 
 Result<std::unique_ptr<ExecStream>> HostImpl::attach(const std::string& id, uint32_t pid, uint64_t stdout_offset,
                                                      uint64_t stderr_offset) {
-  TRY_ASSIGN(UniqueFd stream, guest_stream(id));
-  return start_attach(std::move(stream), pid, stdout_offset, stderr_offset, options_.agent_deadline);
+  TRY_ASSIGN(GuestStream stream, guest_stream(id));
+  return start_attach(std::move(stream.fd), std::move(stream.use), pid, stdout_offset, stderr_offset, options_.agent_deadline);
 }
 
 Status HostImpl::write_stdin(const std::string& id, uint32_t pid, std::string_view data, bool eof, Deadline deadline) {
@@ -98,22 +96,22 @@ Status HostImpl::resize(const std::string& id, uint32_t pid, WindowSize size) {
 Result<std::unique_ptr<FileReader>> HostImpl::read_file(const std::string& id, const std::string& path,
                                                         const ReadOptions& options) {
   TRY(check_guest_path(path));
-  TRY_ASSIGN(UniqueFd stream, guest_stream(id));
-  return start_read(std::move(stream), path, options, options_.agent_deadline);
+  TRY_ASSIGN(GuestStream stream, guest_stream(id));
+  return start_read(std::move(stream.fd), std::move(stream.use), path, options, options_.agent_deadline);
 }
 
 Result<std::unique_ptr<FileWriter>> HostImpl::write_file(const std::string& id, const std::string& path,
                                                          const WriteOptions& options) {
   TRY(check_guest_path(path));
-  TRY_ASSIGN(UniqueFd stream, guest_stream(id));
-  return start_write(std::move(stream), path, options, options_.agent_deadline);
+  TRY_ASSIGN(GuestStream stream, guest_stream(id));
+  return start_write(std::move(stream.fd), std::move(stream.use), path, options, options_.agent_deadline);
 }
 
 Result<std::vector<FileInfo>> HostImpl::list_files(const std::string& id, const std::string& path, uint32_t depth,
                                                    const std::string& user) {
   TRY(check_guest_path(path));
-  TRY_ASSIGN(UniqueFd stream, guest_stream(id));
-  AgentChannel channel(std::move(stream));
+  TRY_ASSIGN(GuestStream stream, guest_stream(id));
+  AgentChannel channel(std::move(stream.fd));
   abi::Request request;
   request.mutable_list()->set_path(path);
   request.mutable_list()->set_depth(depth);

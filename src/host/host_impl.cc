@@ -57,6 +57,7 @@ Status HostImpl::start() {
   snapshots_ = std::make_unique<Snapshots>(*context_, *zygotes_);
   sealing_works_ = overlays_.can_seal();
   slow_ = std::make_unique<Background>("ramet-slow");
+  idle_ = std::make_unique<Background>("ramet-idle");
   janitor_ = std::make_unique<Background>("ramet-janitor");
   TRY(recover());
   slow_->post([this] { tend_overlays(); });
@@ -71,6 +72,7 @@ Status HostImpl::start() {
 
 HostImpl::~HostImpl() {
   if (janitor_) janitor_->stop();
+  if (idle_) idle_->stop();
   if (slow_) slow_->stop();
   // Sandboxes live on; zygotes serve nobody without us.
   if (zygotes_) zygotes_->retire_all();
@@ -94,6 +96,11 @@ Result<std::shared_ptr<Sandbox>> HostImpl::find(const std::string& id) {
 Result<HostImpl::Running> HostImpl::find_running(const std::string& id) {
   TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
   const std::lock_guard lock(s->mutex);
+  return running_of(s);
+}
+
+Result<HostImpl::Running> HostImpl::running_of(const std::shared_ptr<Sandbox>& s) {
+  const std::string& id = s->info.id;
   if (s->info.state == SandboxState::kFailed)
     return fail(ErrorKind::kConflict, "sandbox '" + id + "' has failed: " + s->info.state_reason);
   if (s->info.state != SandboxState::kRunning || !s->machine || s->ending)
@@ -101,11 +108,17 @@ Result<HostImpl::Running> HostImpl::find_running(const std::string& id) {
   return Running{s, s->machine, s->info};
 }
 
-Result<std::shared_ptr<Sandbox>> HostImpl::find_paused(const std::string& id) {
-  TRY_ASSIGN(std::shared_ptr<Sandbox> s, find(id));
-  const std::lock_guard lock(s->mutex);
-  if (s->info.state == SandboxState::kPaused && !s->ending) return s;
-  return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + state_name(s->info.state));
+Result<HostImpl::RunningOrPaused> HostImpl::running_or_paused(const std::string& id) {
+  const Deadline deadline = deadline_after(options_.wake_deadline);
+  for (;;) {
+    TRY_ASSIGN(const std::shared_ptr<Sandbox> s, settled(id, deadline));
+    const std::lock_guard lock(s->mutex);
+    if (s->info.state == SandboxState::kPausing || s->info.state == SandboxState::kResuming) continue;
+    if (s->info.state == SandboxState::kPaused && !s->ending) return RunningOrPaused(s);
+    TRY_ASSIGN(Running running, running_of(s));
+    running.use = begin_use(s);
+    return RunningOrPaused(std::move(running));
+  }
 }
 
 std::vector<std::shared_ptr<Sandbox>> HostImpl::all_sandboxes() {
@@ -159,11 +172,12 @@ Result<SandboxInfo> HostImpl::get(const std::string& id) {
 Result<SandboxInfo> HostImpl::patch(const std::string& id, const PatchOptions& options) {
   TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
   // The row first: what was answered must still be true for the next daemon.
-  if (options.ttl_seconds) {
-    const std::optional<int64_t> at = *options.ttl_seconds == 0 ? std::nullopt : expiry(options.ttl_seconds);
-    TRY(registry_->set_expiry(id, at));
+  if (options.ttl_seconds) TRY(set_time_to_live(id, *s, *options.ttl_seconds));
+  if (options.idle_seconds) {
+    TRY(registry_->set_idle(id, *options.idle_seconds));
     const std::lock_guard lock(s->mutex);
-    s->info.expires_at_ns = at;
+    s->info.idle_seconds = *options.idle_seconds;
+    s->used_at = MonotonicClock::now();
   }
   if (options.labels) {
     TRY(registry_->set_labels(id, *options.labels));
@@ -171,6 +185,23 @@ Result<SandboxInfo> HostImpl::patch(const std::string& id, const PatchOptions& o
     s->info.labels = *options.labels;
   }
   return get(id);
+}
+
+Status HostImpl::set_time_to_live(const std::string& id, Sandbox& s, uint64_t seconds) {
+  const std::lock_guard no_pause(s.fork_mutex);  // nor resume: each carries the time over
+  const std::optional<int64_t> at = seconds == 0 ? std::nullopt : expiry(seconds);
+  SandboxState state;
+  {
+    const std::lock_guard lock(s.mutex);
+    state = s.info.state;
+  }
+  // Its time stands still until it is resumed.
+  if (state == SandboxState::kPaused || state == SandboxState::kResuming)
+    return registry_->set_time_left(id, at ? *at - wall_ns() : 0);
+  TRY(registry_->set_expiry(id, at));
+  const std::lock_guard lock(s.mutex);
+  s.info.expires_at_ns = at;
+  return {};
 }
 
 Result<std::string> HostImpl::logs(const std::string& id, uint64_t max_bytes) {

@@ -1,6 +1,7 @@
 // host/host_impl.h - Host, wired. The table of sandboxes and the order in which parts are built and torn down live here;
 // each group of operations has its own file: host_create.cc, host_fork.cc, host_end.cc, host_guest.cc, host_report.cc,
-// host_images.cc, host_commit.cc, recovery.cc. Thread: as host.h. Threads of its own: watcher, janitor, slow (README.md).
+// host_images.cc, host_commit.cc, host_snapshot.cc, host_pause.cc, host_idle.cc, recovery.cc. Thread: as host.h. Threads of its
+// own: watcher, janitor, slow, idle (README.md).
 #pragma once
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "abi/agent.pb.h"
@@ -26,13 +28,19 @@
 
 namespace ramet::host {
 
+// Somebody does something with a sandbox, or has a stream of it open, as long as this lives.
+using InUse = std::shared_ptr<const void>;
+
 // One sandbox in memory. Shared by the table and by calls under way; the last one drops it.
 struct Sandbox {
   std::mutex mutex;
-  std::condition_variable changed;   // its state is another
-  SandboxInfo info;                  // guarded by mutex
-  std::shared_ptr<Machine> machine;  // guarded by mutex; set while running
-  bool ending = false;               // guarded by mutex: somebody is taking it down
+  std::condition_variable changed;           // its state is another
+  SandboxInfo info;                          // guarded by mutex
+  std::shared_ptr<Machine> machine;          // guarded by mutex; set while running
+  bool ending = false;                       // guarded by mutex: somebody is taking it down
+  uint32_t uses = 0;                         // guarded by mutex
+  Deadline used_at = MonotonicClock::now();  // guarded by mutex: the last use began or ended, or it was started
+  bool idle_look = false;                    // guarded by mutex: whether it is idle is being found out
 
   std::mutex fork_mutex;              // one fork of it at a time
   std::atomic<int> forks_pending{0};  // no page table walk meanwhile
@@ -113,15 +121,22 @@ class HostImpl final : public Host {
     std::shared_ptr<Sandbox> sandbox;
     std::shared_ptr<Machine> machine;
     SandboxInfo info;
+    InUse use = nullptr;
   };
   // Errors: kNotFound, kConflict (creating, failed).
   Result<Running> find_running(const std::string& id);
-  // Errors: kNotFound, kConflict.
-  Result<std::shared_ptr<Sandbox>> find_paused(const std::string& id);
+  // With its mutex held.
+  static Result<Running> running_of(const std::shared_ptr<Sandbox>& sandbox);
+  // Waits while it is on its way between two states.   Errors: kNotFound, kTimeout.
+  Result<std::shared_ptr<Sandbox>> settled(const std::string& id, Deadline deadline);
+  // As it is when it has settled; one that runs is in use from then on.   Errors: kNotFound, kConflict, kTimeout.
+  using RunningOrPaused = std::variant<Running, std::shared_ptr<Sandbox>>;
+  Result<RunningOrPaused> running_or_paused(const std::string& id);
   std::vector<std::shared_ptr<Sandbox>> all_sandboxes();
   std::shared_ptr<Sandbox> insert(const SandboxInfo& info);
   void erase(const std::string& id, const std::string& why);
   std::optional<int64_t> expiry(std::optional<uint64_t> ttl_seconds) const;
+  Status set_time_to_live(const std::string& id, Sandbox& sandbox, uint64_t seconds);
 
   // ---- births (host_create.cc) ----
   Status check_room_for(uint32_t count);
@@ -146,11 +161,21 @@ class HostImpl final : public Host {
 
   // ---- pause and resume (host_pause.cc) ----
   void set_state(Sandbox& s, SandboxState state);
+  // With its mutex held, at the moment from which on requests wait.
+  using StillWanted = std::function<bool(const Sandbox&)>;
+  Result<SandboxInfo> pause_if(const Running& r, const StillWanted& wanted);
   Result<Snapshots::Stored> stop_and_store(const Running& r);
   void give_back(const SandboxInfo& info);
   Status resume_from_saved(const std::shared_ptr<Sandbox>& s, int64_t begin_ns);
   Result<ForkResult> fork_paused(const std::shared_ptr<Sandbox>& s, const ForkOptions& options, int64_t begin_ns);
-  Status wake(const std::string& id);
+  // For whoever wants something of it: a paused one is resumed first, one that is on its way is waited for.
+  Result<Running> wake(const std::string& id);
+
+  // ---- pause when idle (host_idle.cc) ----
+  static InUse begin_use(const std::shared_ptr<Sandbox>& sandbox);  // with its mutex held
+  void pause_idle();                                                // janitor's thread
+  void pause_if_idle(const std::shared_ptr<Sandbox>& sandbox);      // idle thread
+  Status note_running_commands(const Running& r);
 
   // ---- ends (host_end.cc) ----
   void on_machine_end(const std::string& id);      // watcher's thread
@@ -186,7 +211,11 @@ class HostImpl final : public Host {
   Result<std::vector<std::string>> forget_covered(const Running& r);
 
   // ---- guests (host_guest.cc) ----
-  Result<UniqueFd> guest_stream(const std::string& id);
+  struct GuestStream {
+    UniqueFd fd;
+    InUse use;
+  };
+  Result<GuestStream> guest_stream(const std::string& id);
   Result<abi::Result> guest_call(const std::string& id, const abi::Request& request, Deadline deadline);
 
   // ---- start (recovery.cc) ----
@@ -239,7 +268,7 @@ class HostImpl final : public Host {
   std::atomic<bool> sealing_works_{false};
   Deadline next_stray_check_{};  // janitor's thread only
 
-  std::unique_ptr<Background> slow_, janitor_;  // last: they use everything above
+  std::unique_ptr<Background> slow_, idle_, janitor_;  // last: they use everything above
 };
 
 }  // namespace ramet::host

@@ -67,13 +67,23 @@ Result<Snapshots::Stored> HostImpl::stop_and_store(const Running& r) {
 
 Result<SandboxInfo> HostImpl::pause(const std::string& id) {
   TRY_ASSIGN(const Running r, find_running(id));
+  return pause_if(r, [](const Sandbox&) { return true; });
+}
+
+Result<SandboxInfo> HostImpl::pause_if(const Running& r, const StillWanted& wanted) {
+  const std::string& id = r.info.id;
   const std::lock_guard one_at_a_time(r.sandbox->fork_mutex);
   const std::lock_guard for_the_monitor(r.machine->fork_lock());
-  TRY(find_running(id));  // it may have ended while we waited
-  TRY(registry_->set_state(id, SandboxState::kPausing));
-  set_state(*r.sandbox, SandboxState::kPausing);
+  {
+    const std::lock_guard lock(r.sandbox->mutex);
+    TRY(running_of(r.sandbox));  // it may have ended while we waited
+    if (!wanted(*r.sandbox)) return r.sandbox->info;
+    r.sandbox->info.state = SandboxState::kPausing;
+  }
+  const Status marked = registry_->set_state(id, SandboxState::kPausing);
   crash_point("pause.marked");
-  const Result<Snapshots::Stored> stored = stop_and_store(r);
+  const Result<Snapshots::Stored> stored =
+      marked ? stop_and_store(r) : Result<Snapshots::Stored>(tl::unexpected<Error>(marked.error()));
   if (!stored) {
     const Status back = registry_->set_state(id, SandboxState::kRunning);
     if (!back) log_error(back.error().to_string());
@@ -111,7 +121,10 @@ Result<SandboxInfo> HostImpl::resume(const std::string& id) {
   const int64_t begin = monotonic_ns();
   TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
   {
-    const std::lock_guard lock(s->mutex);
+    std::unique_lock lock(s->mutex);
+    // One that pauses by itself just now is as good as paused.
+    s->changed.wait_until(lock, deadline_after(options_.wake_deadline),
+                          [&] { return s->info.state != SandboxState::kPausing; });
     if (s->info.state != SandboxState::kPaused || s->ending)
       return fail(ErrorKind::kConflict,
                   "sandbox '" + id + "' is " + (s->ending ? "ending" : state_name(s->info.state)) + ", not paused");
@@ -144,7 +157,8 @@ Status HostImpl::resume_from_saved(const std::shared_ptr<Sandbox>& s, int64_t be
     birth.row.info.timing = {};
     birth.row.info.timing.template_boot_ms = zygote.boot_ms;
     birth.row.info.expires_at_ns.reset();
-    if (saved.time_left_ns != 0) birth.row.info.expires_at_ns = wall_ns() + saved.time_left_ns;
+    const int64_t time_left_ns = row.time_left_ns.value_or(saved.time_left_ns);
+    if (time_left_ns != 0) birth.row.info.expires_at_ns = wall_ns() + time_left_ns;
     birth.requested_at_ns = begin;
     TRY(registry_->set_expiry(info.id, birth.row.info.expires_at_ns));
     TRY(bring_to_life(zygote, birth, tasks, Origin::kPaused));
@@ -177,6 +191,7 @@ Result<ForkResult> HostImpl::fork_paused(const std::shared_ptr<Sandbox>& s, cons
   create.ttl_seconds = options.ttl_seconds;
   create.labels = options.labels.value_or(parent.labels);
   create.env = parent.env;
+  create.idle_seconds = parent.idle_seconds;
   ForkResult result;
   for (uint32_t i = 0; i < options.count; i++) {
     Result<SandboxInfo> child = create_from_snapshot(saved, create, begin, &parent);
@@ -195,24 +210,32 @@ Result<ForkResult> HostImpl::fork_paused(const std::shared_ptr<Sandbox>& s, cons
   return result;
 }
 
-// For whoever wants something of it: a paused one is resumed first, one that is on its way is waited for.
-Status HostImpl::wake(const std::string& id) {
+Result<std::shared_ptr<Sandbox>> HostImpl::settled(const std::string& id, Deadline deadline) {
+  TRY_ASSIGN(std::shared_ptr<Sandbox> s, find(id));
+  std::unique_lock lock(s->mutex);
+  const bool settled = s->changed.wait_until(
+      lock, deadline, [&] { return s->info.state != SandboxState::kPausing && s->info.state != SandboxState::kResuming; });
+  if (!settled) return fail(ErrorKind::kTimeout, "sandbox '" + id + "' is still " + state_name(s->info.state));
+  return s;
+}
+
+Result<HostImpl::Running> HostImpl::wake(const std::string& id) {
   const Deadline deadline = deadline_after(options_.wake_deadline);
-  TRY_ASSIGN(const std::shared_ptr<Sandbox> s, find(id));
   for (;;) {
-    SandboxState state;
+    TRY_ASSIGN(const std::shared_ptr<Sandbox> s, settled(id, deadline));
     {
-      std::unique_lock lock(s->mutex);
-      const bool settled = s->changed.wait_until(
-          lock, deadline, [&] { return s->info.state != SandboxState::kPausing && s->info.state != SandboxState::kResuming; });
-      if (!settled) return fail(ErrorKind::kTimeout, "sandbox '" + id + "' is still " + state_name(s->info.state));
-      state = s->info.state;
+      const std::lock_guard lock(s->mutex);
+      const SandboxState state = s->info.state;
+      if (state == SandboxState::kPausing || state == SandboxState::kResuming) continue;
+      if (state != SandboxState::kPaused) {
+        TRY_ASSIGN(Running running, running_of(s));
+        running.use = begin_use(s);
+        return running;
+      }
     }
-    if (state != SandboxState::kPaused) return {};
     const Result<SandboxInfo> resumed = resume(id);
-    if (resumed) return {};
-    if (resumed.error().kind() != ErrorKind::kConflict || MonotonicClock::now() >= deadline)
-      return tl::unexpected<Error>(resumed.error());
+    if (resumed || (resumed.error().kind() == ErrorKind::kConflict && MonotonicClock::now() < deadline)) continue;
+    return tl::unexpected<Error>(resumed.error());
   }
 }
 

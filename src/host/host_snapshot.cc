@@ -36,7 +36,7 @@ Result<std::unique_ptr<FrozenMachine>> HostImpl::freeze_machine(const Running& r
 
 Result<SnapshotResult> HostImpl::snapshot(const std::string& id, const SnapshotOptions& options) {
   TRY(snapshots_->check_new_name(options.name));
-  TRY_ASSIGN(const Running r, find_running(id));
+  TRY_ASSIGN(const Running r, wake(id));
   const bool strict = options.strictness == ForkStrictness::kStrict;
   if (strict && options_.agent == AgentUse::kNone)
     return fail(ErrorKind::kUnsupported, "a strict snapshot needs an agent in the guest");

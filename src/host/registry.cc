@@ -1,5 +1,6 @@
 #include "host/registry.h"
 
+#include <array>
 #include <boost/json.hpp>
 
 #include "base/clock.h"
@@ -19,7 +20,8 @@ CREATE TABLE machines(
   total_ms REAL NOT NULL DEFAULT 0, fork_ms REAL NOT NULL DEFAULT 0, identify_ms REAL NOT NULL DEFAULT 0, boot_ms REAL NOT NULL DEFAULT 0,
   pid INTEGER NOT NULL DEFAULT 0, pid_start INTEGER NOT NULL DEFAULT 0,
   ram_address INTEGER NOT NULL DEFAULT 0, ram_bytes INTEGER NOT NULL DEFAULT 0,
-  base_image TEXT NOT NULL DEFAULT '', base_memory TEXT NOT NULL DEFAULT '', saved TEXT NOT NULL DEFAULT '');
+  base_image TEXT NOT NULL DEFAULT '', base_memory TEXT NOT NULL DEFAULT '', saved TEXT NOT NULL DEFAULT '',
+  idle_seconds INTEGER NOT NULL DEFAULT 0, time_left_ns INTEGER);
 CREATE TABLE overlays(id TEXT PRIMARY KEY, state TEXT NOT NULL);
 CREATE TABLE chain(
   machine_id TEXT NOT NULL REFERENCES machines(id) ON DELETE CASCADE, position INTEGER NOT NULL,
@@ -33,7 +35,7 @@ CREATE TABLE operation_children(operation_id TEXT NOT NULL REFERENCES operations
 constexpr const char* kMachineColumns =
     "id,role,state,reason,template,template_digest,parent_id,family_id,depth,created_ns,expires_ns,labels,env,vcpus,memory_mib,"
     "disk_bytes,generation,total_ms,fork_ms,identify_ms,boot_ms,pid,pid_start,ram_address,ram_bytes,base_image,base_memory,"
-    "saved";
+    "saved,idle_seconds,time_left_ns";
 
 const char* role_name(MachineRole r) {
   switch (r) {
@@ -116,6 +118,8 @@ MachineRow read_machine(const SqlStatement& s) {
   r.base_image = s.text_at(c++);
   r.base_memory = s.text_at(c++);
   r.saved = s.text_at(c++);
+  r.info.idle_seconds = static_cast<uint64_t>(s.int_at(c++));
+  r.time_left_ns = s.maybe_int_at(c++);
   return r;
 }
 
@@ -135,11 +139,8 @@ Result<std::unique_ptr<Registry>> Registry::open(const std::string& path) {
   TRY_ASSIGN(const bool row, v.step());
   if (!row) return fail(ErrorKind::kCorrupt, "registry " + path + " has no schema version");
   int version = std::atoi(v.text_at(0).c_str());
-  if (version == 1) TRY(r->upgrade_from_1());
-  if (version == 1 || version == 2) {
-    TRY(r->upgrade_from_2());
-    version = kSchemaVersion;
-  }
+  const std::array upgrades = {&Registry::upgrade_from_1, &Registry::upgrade_from_2, &Registry::upgrade_from_3};
+  for (; version >= 1 && version < kSchemaVersion; version++) TRY((r.get()->*upgrades[static_cast<size_t>(version - 1)])());
   if (version != kSchemaVersion)
     return fail(ErrorKind::kUnsupported, "registry " + path + " has schema version " + std::to_string(version) +
                                              ", this program knows " + std::to_string(kSchemaVersion));
@@ -171,6 +172,15 @@ Status Registry::upgrade_from_2() {
   return t.commit();
 }
 
+// Nothing was paused by itself, and what a paused one has left of its time stands in its saved state.
+Status Registry::upgrade_from_3() {
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY(db_.exec("ALTER TABLE machines ADD COLUMN idle_seconds INTEGER NOT NULL DEFAULT 0"));
+  TRY(db_.exec("ALTER TABLE machines ADD COLUMN time_left_ns INTEGER"));
+  TRY(db_.exec("UPDATE meta SET value='4' WHERE key='schema'"));
+  return t.commit();
+}
+
 Result<bool> Registry::note_boot(const std::string& boot_id) {
   const std::lock_guard lock(mutex_);
   std::optional<std::string> last;
@@ -188,7 +198,7 @@ Result<bool> Registry::note_boot(const std::string& boot_id) {
 Status Registry::insert_machine(const MachineRow& row) {
   const SandboxInfo& i = row.info;
   TRY_ASSIGN(SqlStatement s, db_.prepare(std::string("INSERT INTO machines(") + kMachineColumns +
-                                         ") VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+                                         ") VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
   s.bind(std::string_view(i.id)).bind(std::string_view(role_name(row.role))).bind(std::string_view(state_name(i.state)));
   s.bind(std::string_view(i.state_reason)).bind(std::string_view(i.template_name)).bind(std::string_view(row.template_digest));
   s.bind(i.parent_id).bind(std::string_view(i.family_id)).bind(int64_t{i.depth}).bind(i.created_at_ns).bind(i.expires_at_ns);
@@ -197,7 +207,7 @@ Status Registry::insert_machine(const MachineRow& row) {
   s.bind(i.timing.total_ms).bind(i.timing.fork_ms).bind(i.timing.identify_ms).bind(i.timing.template_boot_ms);
   s.bind(row.pid).bind(static_cast<int64_t>(row.pid_start)).bind(static_cast<int64_t>(row.ram_address));
   s.bind(static_cast<int64_t>(row.ram_bytes)).bind(std::string_view(row.base_image)).bind(std::string_view(row.base_memory));
-  return s.bind(std::string_view(row.saved)).run();
+  return s.bind(std::string_view(row.saved)).bind(static_cast<int64_t>(i.idle_seconds)).bind(row.time_left_ns).run();
 }
 
 Status Registry::insert_overlay(const std::string& id, OverlayState state) {
@@ -362,7 +372,8 @@ Status Registry::set_running(const std::vector<SandboxInfo>& infos) {
     TRY_ASSIGN(
         SqlStatement s,
         db_.prepare(
-            "UPDATE machines SET state='running',reason='',saved='',total_ms=?,fork_ms=?,identify_ms=?,boot_ms=? WHERE id=?"));
+            "UPDATE machines SET state='running',reason='',saved='',time_left_ns=NULL,total_ms=?,fork_ms=?,identify_ms=?,"
+            "boot_ms=? WHERE id=?"));
     s.bind(i.timing.total_ms).bind(i.timing.fork_ms).bind(i.timing.identify_ms).bind(i.timing.template_boot_ms);
     TRY(s.bind(std::string_view(i.id)).run());
   }
@@ -389,6 +400,16 @@ Status Registry::set_expiry(const std::string& id, std::optional<int64_t> expire
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET expires_ns=? WHERE id=?"));
   return s.bind(expires_at_ns).bind(std::string_view(id)).run();
+}
+Status Registry::set_time_left(const std::string& id, int64_t time_left_ns) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET time_left_ns=? WHERE id=?"));
+  return s.bind(time_left_ns).bind(std::string_view(id)).run();
+}
+Status Registry::set_idle(const std::string& id, uint64_t idle_seconds) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET idle_seconds=? WHERE id=?"));
+  return s.bind(static_cast<int64_t>(idle_seconds)).bind(std::string_view(id)).run();
 }
 Status Registry::set_labels(const std::string& id, const Labels& labels) {
   const std::lock_guard lock(mutex_);

@@ -32,7 +32,9 @@ struct MachineRow {
   std::string base_image;
   // The snapshot whose memory its own was at first; empty: that is not in the store.
   std::string base_memory;
-  std::string saved;       // the snapshot that it is paused in
+  std::string saved;  // the snapshot that it is paused in
+  // Of a paused one, to live after its resume; 0: as long as it wants; none: as its saved state says.
+  std::optional<int64_t> time_left_ns;
   int64_t pid = 0;         // 0: not started
   uint64_t pid_start = 0;  // field 22 of /proc/PID/stat: with pid, names one process of this boot
   uint64_t ram_address = 0;
@@ -66,7 +68,7 @@ struct PendingFork {
 
 class Registry {
  public:
-  static constexpr int kSchemaVersion = 3;
+  static constexpr int kSchemaVersion = 4;
 
   // Errors: kCorrupt, kUnsupported (written by a newer version), kPermission, kNoSpace.
   static Result<std::unique_ptr<Registry>> open(const std::string& path);
@@ -97,6 +99,9 @@ class Registry {
   // Its process is gone and its overlays are not used by it any more; the row stays.
   Status release_machine(const std::string& id);
   Status set_expiry(const std::string& id, std::optional<int64_t> expires_at_ns);
+  // Of a paused one.
+  Status set_time_left(const std::string& id, int64_t time_left_ns);
+  Status set_idle(const std::string& id, uint64_t idle_seconds);
   Status set_labels(const std::string& id, const Labels& labels);
   Status delete_machine(const std::string& id);  // with its chain
 
@@ -127,6 +132,7 @@ class Registry {
   Status create_schema();
   Status upgrade_from_1();
   Status upgrade_from_2();
+  Status upgrade_from_3();
   Status insert_operation(const ForkIntent& intent);
   Status add_child(const ForkIntent& intent, size_t index);
   Status insert_machine(const MachineRow& row);

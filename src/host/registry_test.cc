@@ -35,6 +35,11 @@ class RegistryTest : public ::testing::Test {
     r.info.labels = {{"k", "v\"\n"}};
     return r;
   }
+  static void make_older(SqlDatabase& db, int version, const std::vector<std::string>& later_columns) {
+    for (const std::string& column : later_columns)
+      ASSERT_TRUE(db.exec(("ALTER TABLE machines DROP COLUMN " + column).c_str()));
+    ASSERT_TRUE(db.exec(("UPDATE meta SET value='" + std::to_string(version) + "' WHERE key='schema'").c_str()));
+  }
   ForkIntent intent() { return {"op-1", "a", "a-next", {row("b", "a"), row("c", "a")}, {"b-own", "c-own"}}; }
   std::vector<std::string> chain(const std::string& id) { return *registry_->chain(id); }
 
@@ -169,9 +174,7 @@ TEST_F(RegistryTest, MachinesOfTheFirstVersionHaveNoBaseImage) {
   registry_.reset();
   {
     SqlDatabase db = SqlDatabase::open(dir_ + "/ramet.db").value();
-    for (const char* column : {"base_image", "base_memory", "saved"})
-      ASSERT_TRUE(db.exec(("ALTER TABLE machines DROP COLUMN " + std::string(column)).c_str()));
-    ASSERT_TRUE(db.exec("UPDATE meta SET value='1' WHERE key='schema'"));
+    make_older(db, 1, {"base_image", "base_memory", "saved", "idle_seconds", "time_left_ns"});
   }
   reopen();
   ASSERT_EQ(registry_->machines()->size(), 1u);
@@ -186,9 +189,7 @@ TEST_F(RegistryTest, MachinesOfTheSecondVersionWereNeverPaused) {
   registry_.reset();
   {
     SqlDatabase db = SqlDatabase::open(dir_ + "/ramet.db").value();
-    for (const char* column : {"base_memory", "saved"})
-      ASSERT_TRUE(db.exec(("ALTER TABLE machines DROP COLUMN " + std::string(column)).c_str()));
-    ASSERT_TRUE(db.exec("UPDATE meta SET value='2' WHERE key='schema'"));
+    make_older(db, 2, {"base_memory", "saved", "idle_seconds", "time_left_ns"});
   }
   reopen();
   const Result<MachineBases> bases = registry_->bases("a");
@@ -196,6 +197,38 @@ TEST_F(RegistryTest, MachinesOfTheSecondVersionWereNeverPaused) {
   EXPECT_EQ(bases->image, "disk");
   EXPECT_EQ(bases->memory + bases->saved, "");
   reopen();
+}
+
+TEST_F(RegistryTest, MachinesOfTheThirdVersionArePausedOnRequestOnly) {
+  ASSERT_TRUE(registry_->add_machine(row("a"), {}, "a-own"));
+  ASSERT_TRUE(registry_->set_paused("a", "sn-1"));
+  registry_.reset();
+  {
+    SqlDatabase db = SqlDatabase::open(dir_ + "/ramet.db").value();
+    make_older(db, 3, {"idle_seconds", "time_left_ns"});
+  }
+  reopen();
+  const MachineRow a = registry_->machine("a").value();
+  EXPECT_EQ(a.info.idle_seconds, 0u);
+  EXPECT_FALSE(a.time_left_ns) << "its saved state says how long";
+  EXPECT_EQ(a.saved, "sn-1");
+  reopen();
+}
+
+TEST_F(RegistryTest, WhatAPausedMachineHasLeftOfItsTimeCountsOnce) {
+  MachineRow a = row("a");
+  a.info.idle_seconds = 5;
+  ASSERT_TRUE(registry_->add_machine(a, {}, "a-own"));
+  EXPECT_EQ(registry_->machine("a")->info.idle_seconds, 5u);
+  EXPECT_FALSE(registry_->machine("a")->time_left_ns);
+  ASSERT_TRUE(registry_->set_idle("a", 7));
+  ASSERT_TRUE(registry_->set_paused("a", "sn-1"));
+  ASSERT_TRUE(registry_->set_time_left("a", 17));
+  reopen();
+  EXPECT_EQ(registry_->machine("a")->info.idle_seconds, 7u);
+  EXPECT_EQ(registry_->machine("a")->time_left_ns, 17);
+  ASSERT_TRUE(registry_->set_running({a.info}));
+  EXPECT_FALSE(registry_->machine("a")->time_left_ns);
 }
 
 TEST_F(RegistryTest, APausedMachineIsResumedOnWhatItsZygoteStandsOn) {

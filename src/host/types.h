@@ -23,7 +23,7 @@ namespace ramet::host {
 //                                                     ▼
 //                        the VMM died by itself:   failed ──────► gone   remove, ttl
 //
-//   running ── pause ──► pausing ── stored, its process ended ──► paused ── resume, any request ──► resuming ──► running
+//   running ── pause, idle ──► pausing ── stored, its process ended ──► paused ── resume, any request ──► resuming ──► running
 //       ▲                   │ any failure                          ▲  │ remove                         │ any failure
 //       └───────────────────┘                                      │  └──► gone                        │
 //                                                                  └───────────────────────────────────┘
@@ -53,6 +53,7 @@ struct SandboxInfo {
   std::optional<int64_t> expires_at_ns;
   Labels labels;
   std::map<std::string, std::string> env;  // default environment of its commands
+  uint64_t idle_seconds = 0;               // without use, then it is paused; 0: never by itself
   uint32_t vcpus = 0;
   uint64_t memory_mib = 0;
   uint64_t disk_bytes = 0;
@@ -66,13 +67,15 @@ struct CreateOptions {
   std::optional<uint32_t> vcpus;  // default: the template's
   std::optional<uint64_t> memory_mib;
   std::optional<uint64_t> ttl_seconds;  // absent: the host's default; 0: never
+  uint64_t idle_seconds = 0;            // 0: never paused by itself
   Labels labels;
   std::map<std::string, std::string> env;
 };
 
 struct PatchOptions {
-  std::optional<uint64_t> ttl_seconds;  // from now; 0: never
-  std::optional<Labels> labels;         // replaces all labels
+  std::optional<uint64_t> ttl_seconds;   // from now, of a paused one from its resume; 0: never
+  std::optional<uint64_t> idle_seconds;  // from now; 0: never paused by itself
+  std::optional<Labels> labels;          // replaces all labels
 };
 
 enum class ForkMode {

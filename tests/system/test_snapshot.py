@@ -116,6 +116,27 @@ def test_a_paused_sandbox_has_no_process_and_any_command_wakes_it(api, sandbox, 
     assert sandbox.get()["state"] == "running"
 
 
+def wait_until_paused(sandbox, seconds=120):
+    end = time.monotonic() + seconds
+    while sandbox.get()["state"] != "paused":
+        assert time.monotonic() < end, "it does not pause by itself"
+        time.sleep(0.2)
+
+
+def test_an_idle_sandbox_pauses_by_itself_and_a_command_wakes_it(api):
+    with api.create(idle_seconds=4) as sandbox:
+        sandbox.run("echo warm > /dev/shm/state")
+        wait_until_paused(sandbox)
+        assert sandbox.run("cat /dev/shm/state") == "warm"
+        sandbox.run("sleep 8; echo of-a-stream")  # it would have paused half-way
+        assert sandbox.get()["state"] == "running"
+        sandbox.start("exec sleep 8")
+        start = time.monotonic()
+        wait_until_paused(sandbox)
+        assert time.monotonic() - start > 8, "a command that nobody is attached to runs as well"
+        assert sandbox.run("cat /dev/shm/state; pgrep -x sleep || echo ended").split() == ["warm", "ended"]
+
+
 def test_forks_of_a_paused_sandbox_leave_it_paused(sandbox):
     sandbox.run("echo warm > /dev/shm/state")
     pause(sandbox)

@@ -229,6 +229,7 @@ Result<host::SandboxInfo> FakeHost::create(const host::CreateOptions& o) {
   info.disk_bytes = found->disk_bytes;
   info.labels = o.labels;
   info.env = o.env;
+  info.idle_seconds = o.idle_seconds;
   if (o.ttl_seconds.value_or(0) > 0) info.expires_at_ns = wall_ns() + static_cast<int64_t>(*o.ttl_seconds) * 1'000'000'000;
   return add_box(std::move(info));
 }
@@ -251,6 +252,7 @@ Result<host::SandboxInfo> FakeHost::patch(const std::string& id, const host::Pat
   const std::lock_guard lock(mutex_);
   host::SandboxInfo& info = boxes_[id].info;
   if (o.labels) info.labels = *o.labels;
+  info.idle_seconds = o.idle_seconds.value_or(info.idle_seconds);
   if (o.ttl_seconds) info.expires_at_ns.reset();
   if (o.ttl_seconds.value_or(0) > 0) info.expires_at_ns = wall_ns() + static_cast<int64_t>(*o.ttl_seconds) * 1'000'000'000;
   return info;

@@ -116,7 +116,7 @@ def test_a_paused_sandbox_has_no_process_and_any_command_wakes_it(api, sandbox, 
     assert sandbox.get()["state"] == "running"
 
 
-def wait_until_paused(sandbox, seconds=120):
+def wait_until_paused(sandbox, seconds=SLOW):
     end = time.monotonic() + seconds
     while sandbox.get()["state"] != "paused":
         assert time.monotonic() < end, "it does not pause by itself"

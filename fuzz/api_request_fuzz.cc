@@ -24,6 +24,7 @@ void decode_body(uint8_t choice, std::string_view body) {
     case 0:
       if (const auto r = decode_create(body))
         require(check_template_name(r->template_name).has_value() && r->labels.size() <= 64);
+      if (const auto r = decode_save_template(body)) require(!r->snapshot.empty());
       break;
     case 1:
       if (const auto r = decode_patch(body)) require(r->ttl_seconds.value_or(0) <= static_cast<uint64_t>(kMaxTtlSeconds));

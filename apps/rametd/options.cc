@@ -82,6 +82,7 @@ Parsed parse_command_line(int argc, char** argv) {
   o.host.vmm_program = default_vmm_program();
   o.host.version = RAMET_VERSION;
   uint64_t stop_grace_s = 5;
+  int keep_booted_days = 14;
   uint64_t store_interval_s = static_cast<uint64_t>(o.host.store_interval.count()) / 1000;
 
   CLI::App app{kDescription, "rametd"};
@@ -157,7 +158,13 @@ Parsed parse_command_line(int argc, char** argv) {
   remote.secret_key = environment("AWS_SECRET_ACCESS_KEY");
   remote.session_token = environment("AWS_SESSION_TOKEN");
 
-  app.add_option("--boot", o.host.eager_templates, "Boot this template at the start, not at its first create; `*` = all")
+  app.add_option("--boot", o.host.eager_templates, "Start this template with the daemon, not at its first create; `*` = all")
+      ->group("Templates");
+  app.add_option(
+         "--keep-booted", keep_booted_days,
+         "Days that a booted template stays in the store after its last use, to start from instead of another boot; 0: it "
+         "is booted each time")
+      ->check(CLI::Range(0, 3650))
       ->group("Templates");
 
   const std::map<std::string, LogLevel> levels = {
@@ -173,6 +180,7 @@ Parsed parse_command_line(int argc, char** argv) {
     parsed.exit_code = app.exit(e) == 0 ? 0 : 2;
   }
   o.host.store_interval = std::chrono::seconds(store_interval_s);
+  o.host.keep_booted = std::chrono::hours(24 * keep_booted_days);
   o.http.stop_grace = std::chrono::seconds(stop_grace_s);
   return parsed;
 }

@@ -248,6 +248,14 @@ class ContractTest(unittest.TestCase):
         self.call("commitTemplate", manifest, name="mine", status=201)
         self.assertIn("mine", [t["name"] for t in self.call("listTemplates", status=200)["templates"]])
         self.call("deleteTemplate", name="mine", status=204)
+        snapshot = self.call("createSnapshot", {}, status=201, id=self.sandbox())["snapshot"]["id"]
+        saved = self.call("saveTemplate", {"snapshot": snapshot, "env": {"A": "b"}}, name="warm", status=201)
+        self.assertEqual((saved["files"], saved["env"]), ({}, {"A": "b"}))
+        self.call("createSandbox", {"template": "warm"}, status=201)
+        self.call("saveTemplate", {"snapshot": "nothere"}, name="warm", status=404)
+        self.call("saveTemplate", {}, name="warm", status=400)
+        self.call("deleteTemplate", name="warm", status=204)
+        self.call("deleteSnapshot", id=snapshot, status=204)
 
     def images(self):
         disk = bytes(8192) + b"x" * 4096

@@ -32,6 +32,14 @@ Status commit_template(Call& call) {
   return call.exchange.respond(json_response(201, to_json(info)));
 }
 
+Status save_template(Call& call) {
+  TRY_ASSIGN(const std::string name, template_name(call));
+  TRY_ASSIGN(const std::string body, read_json_body(call.exchange));
+  TRY_ASSIGN(const host::SaveTemplateOptions options, decode_save_template(body));
+  TRY_ASSIGN(const host::TemplateInfo info, call.host().save_template(name, options));
+  return call.exchange.respond(json_response(201, to_json(info)));
+}
+
 Status delete_template(Call& call) {
   TRY_ASSIGN(const std::string name, template_name(call));
   TRY(call.host().remove_template(name));

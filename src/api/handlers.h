@@ -46,6 +46,7 @@ Status move_file(Call& call);
 // handle_templates.cc
 Status list_templates(Call& call);
 Status commit_template(Call& call);
+Status save_template(Call& call);
 Status delete_template(Call& call);
 Status upload_template_file(Call& call);
 // handle_images.cc

@@ -241,9 +241,14 @@ json::object to_json(const host::TemplateInfo& t) {
   o["disk_bytes"] = t.disk_bytes;
   o["cmdline"] = to_valid_utf8(t.cmdline);
   o["files"] = std::move(files);
+  o["digest"] = t.digest;
+  json::object env;
+  for (const auto& [key, value] : t.env) env[to_valid_utf8(key)] = to_valid_utf8(value);
+  o["env"] = std::move(env);
   o["committed_at"] = format_time(t.committed_at_ns);
   o["status"] = t.status;
   if (!t.status_reason.empty()) o["status_reason"] = to_valid_utf8(t.status_reason);
+  if (!t.started_from.empty()) o["started_from"] = t.started_from;
   return o;
 }
 

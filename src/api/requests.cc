@@ -187,6 +187,7 @@ Result<host::SnapshotOptions> decode_snapshot(std::string_view body) {
   bool strict = true;
   r.string("name", &name, 64);
   r.boolean("strict", &strict);
+  r.boolean("drop_caches", &out.drop_caches);
   read_keep(r, &out.keep_seconds);
   r.string_map("labels", &labels, kLabelLimits);
   TRY(r.finish());
@@ -204,6 +205,20 @@ Result<host::SnapshotPatch> decode_snapshot_patch(std::string_view body) {
   read_keep(r, &out.keep_seconds);
   r.string_map("labels", &out.labels, kLabelLimits);
   TRY(r.finish());
+  return out;
+}
+
+Result<host::SaveTemplateOptions> decode_save_template(std::string_view body) {
+  TRY_ASSIGN(const json::object object, parse_json_object(body));
+  FieldReader r(object);
+  host::SaveTemplateOptions out;
+  std::optional<std::string> snapshot;
+  r.string("snapshot", &snapshot, kMaxNameBytes);
+  read_env(r, &out.env);
+  TRY(r.finish());
+  if (!snapshot || snapshot->empty())
+    return fail(ErrorKind::kInvalid, "field `snapshot` says which snapshot becomes the template");
+  out.snapshot = std::move(*snapshot);
   return out;
 }
 

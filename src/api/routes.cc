@@ -47,6 +47,7 @@ constexpr std::array kRoutes = {
     Route{"POST", "/v1/sandboxes/{id}/files/move", "moveFile", move_file},
     Route{"GET", "/v1/templates", "listTemplates", list_templates},
     Route{"PUT", "/v1/templates/{name}", "commitTemplate", commit_template},
+    Route{"POST", "/v1/templates/{name}", "saveTemplate", save_template},
     Route{"DELETE", "/v1/templates/{name}", "deleteTemplate", delete_template},
     Route{"PUT", "/v1/templates/{name}/files/{file}", "uploadTemplateFile", upload_template_file},
     Route{"GET", "/v1/images", "listImages", list_images},

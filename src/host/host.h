@@ -50,12 +50,15 @@ struct HostOptions {
   Milliseconds agent_deadline{15'000};  // a short operation of the agent
   Milliseconds child_deadline{30'000};  // a new child: start to identity confirmed
   Milliseconds freeze_deadline{500};
-  Milliseconds wake_deadline{30'000};   // for what is asked of a paused sandbox
-  Milliseconds idle_zygote{60'000};     // a snapshot's, since the last create from it
-  Milliseconds janitor_interval{500};   // between looks for what has expired
-  Milliseconds stray_interval{15'000};  // between looks for processes that belong to nobody
-  uint64_t chunk_cache_mib = 4096;      // disk space for hot chunks of images, on top of what the store needs
-  uint32_t fill_after_misses = 2;       // images/fill_policy.h
+  Milliseconds wake_deadline{30'000};  // for what is asked of a paused sandbox
+  Milliseconds idle_zygote{60'000};    // a snapshot's, since the last create from it
+  // A booted template's machine stays in the store so long after its last use, and is not booted again; 0: it always is.
+  Milliseconds keep_booted{std::chrono::hours(14 * 24)};
+  Milliseconds store_booted_after{5000};  // not in the way of the create that waited for the boot
+  Milliseconds janitor_interval{500};     // between looks for what has expired
+  Milliseconds stray_interval{15'000};    // between looks for processes that belong to nobody
+  uint64_t chunk_cache_mib = 4096;        // disk space for hot chunks of images, on top of what the store needs
+  uint32_t fill_after_misses = 2;         // images/fill_policy.h
   RemoteOptions remote;
   Milliseconds store_interval{60'000};  // between looks for what the store can forget; also between two packs that are checked
   uint32_t longest_overlay_chain = 16;  // frozen overlays of one sandbox; past it they are merged in the background
@@ -134,6 +137,10 @@ class Host {
   // `template_json` is checked against the uploaded files (size and SHA-256), then the upload becomes the template at once.
   // Errors: kInvalid (json), kConflict (a file is missing), kCorrupt (digest or size differ).
   virtual Result<TemplateInfo> commit_template(const std::string& name, std::string_view template_json) = 0;
+  // A snapshot becomes a template, new or instead of that of this name: its sandboxes start where the snapshot was taken. It
+  // has a copy of its own, so the snapshot may go.   Errors: kNotFound (snapshot), kInvalid (name), kNotQuiescent (it was not
+  // strict: its copies would share random numbers), kNoSpace.
+  virtual Result<TemplateInfo> save_template(const std::string& name, const SaveTemplateOptions& options) = 0;
   // Sandboxes made from it live on.
   virtual Status remove_template(const std::string& name) = 0;
 

@@ -54,9 +54,16 @@ Result<SandboxInfo> HostImpl::create(const CreateOptions& options) {
     return create_from_snapshot(from, options, begin, nullptr);
   }
   TRY(check_template_name(options.template_name));
+  TRY_ASSIGN(const Template source, template_store_->get(options.template_name));
+  // User tasks do not run in a template that was booted: nothing has to be thawed. In a saved one they do, and stand still.
+  const ForkStrictness tasks = source.info.saved.empty() ? ForkStrictness::kLoose : ForkStrictness::kStrict;
+  CreateOptions own = options;
+  own.env.insert(source.info.env.begin(), source.info.env.end());  // the call's own words win
   return from_zygote([&] { return zygotes_->acquire(options.template_name, options.vcpus, options.memory_mib); },
-                     // User tasks do not run in a template: nothing has to be thawed.
-                     [&](const Zygotes::Zygote& z) { return create_from(z, options, begin, ForkStrictness::kLoose, nullptr); });
+                     [&](const Zygotes::Zygote& z) -> Result<SandboxInfo> {
+                       if (z.row.template_digest == source.digest) return create_from(z, own, begin, tasks, nullptr);
+                       return fail(ErrorKind::kConflict, "template '" + options.template_name + "' was replaced meanwhile");
+                     });
 }
 
 Result<SandboxInfo> HostImpl::create_from_snapshot(const SnapshotDetails& snapshot, const CreateOptions& options, int64_t begin,

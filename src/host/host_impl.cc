@@ -53,7 +53,7 @@ Status HostImpl::start() {
                                if (slow_) slow_->post([this] { tend_overlays(); });
                              },
                              [this](const std::string& family, const std::string& id) { evacuate_leaf(family, id); }});
-  zygotes_ = std::make_unique<Zygotes>(*context_);
+  zygotes_ = std::make_unique<Zygotes>(*context_, store_of_templates());
   snapshots_ = std::make_unique<Snapshots>(*context_, *zygotes_);
   sealing_works_ = overlays_.can_seal();
   slow_ = std::make_unique<Background>("ramet-slow");
@@ -71,6 +71,7 @@ Status HostImpl::start() {
 }
 
 HostImpl::~HostImpl() {
+  if (snapshots_) snapshots_->stop();
   if (janitor_) janitor_->stop();
   if (idle_) idle_->stop();
   if (slow_) slow_->stop();
@@ -215,6 +216,7 @@ std::vector<TemplateInfo> HostImpl::templates() {
     const Zygotes::State state = zygotes_->state(t.info.name);
     t.info.status = state.status;
     t.info.status_reason = state.reason;
+    t.info.started_from = state.origin;
     out.push_back(std::move(t.info));
   }
   return out;
@@ -226,14 +228,14 @@ Result<std::unique_ptr<TemplateFileWriter>> HostImpl::upload_template_file(const
 
 Result<TemplateInfo> HostImpl::commit_template(const std::string& name, std::string_view template_json) {
   TRY_ASSIGN(Template t, template_store_->commit(name, template_json));
-  zygotes_->retire(name);
+  forget_machines_of(name);
   t.info.status = "cold";
   return std::move(t.info);
 }
 
 Status HostImpl::remove_template(const std::string& name) {
   TRY(template_store_->remove(name));
-  zygotes_->retire(name);
+  forget_machines_of(name);
   return {};
 }
 

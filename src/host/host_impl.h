@@ -106,6 +106,7 @@ class HostImpl final : public Host {
   std::vector<TemplateInfo> templates() override;
   Result<std::unique_ptr<TemplateFileWriter>> upload_template_file(const std::string& name, const std::string& file) override;
   Result<TemplateInfo> commit_template(const std::string& name, std::string_view template_json) override;
+  Result<TemplateInfo> save_template(const std::string& name, const SaveTemplateOptions& options) override;
   Status remove_template(const std::string& name) override;
 
   Images& images() override { return *images_; }
@@ -137,6 +138,10 @@ class HostImpl final : public Host {
   void erase(const std::string& id, const std::string& why);
   std::optional<int64_t> expiry(std::optional<uint64_t> ttl_seconds) const;
   Status set_time_to_live(const std::string& id, Sandbox& sandbox, uint64_t seconds);
+
+  // ---- templates (host_template.cc) ----
+  Zygotes::Store store_of_templates();
+  void forget_machines_of(const std::string& template_name);
 
   // ---- births (host_create.cc) ----
   Status check_room_for(uint32_t count);

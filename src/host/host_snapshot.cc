@@ -8,7 +8,8 @@
 namespace ramet::host {
 namespace {
 constexpr uint64_t kDefaultKeepSeconds = 7 * 86400;
-}
+constexpr Milliseconds kDropLimit{60'000};  // what is dirty is written first
+}  // namespace
 
 SnapshotDetails HostImpl::details_of(const SandboxInfo& info, const std::string& template_digest) {
   SnapshotDetails d;
@@ -40,6 +41,11 @@ Result<SnapshotResult> HostImpl::snapshot(const std::string& id, const SnapshotO
   const bool strict = options.strictness == ForkStrictness::kStrict;
   if (strict && options_.agent == AgentUse::kNone)
     return fail(ErrorKind::kUnsupported, "a strict snapshot needs an agent in the guest");
+  if (options.drop_caches) {
+    abi::Request drop;
+    drop.mutable_drop_caches();
+    TRY(guest_call(id, drop, deadline_after(kDropLimit)));
+  }
   std::unique_ptr<FrozenMachine> frozen;
   {
     const std::lock_guard one_at_a_time(r.sandbox->fork_mutex);

@@ -312,6 +312,12 @@ TEST_P(CrashTest, NothingIsLostOrLeft) {
   const Result<std::vector<ImageInfo>> images = host_->images().list();
   ASSERT_TRUE(images) << images.error().to_string();
   for (const ImageInfo& image : *images) EXPECT_TRUE(is_whole(image.name)) << image.name;
+  for (const TemplateInfo& t : host_->templates())
+    if (t.name == "warm") {
+      EXPECT_FALSE(host_->remove_snapshot(t.saved)) << "its machine is nobody's snapshot";
+      EXPECT_EQ(create("warm").state, SandboxState::kRunning);
+      EXPECT_TRUE(host_->remove_template("warm"));
+    }
   EXPECT_EQ(create().state, SandboxState::kRunning);
   for (const SandboxInfo& s : host_->list()) EXPECT_TRUE(host_->remove(s.id));
   EXPECT_TRUE(host_->tree().empty());

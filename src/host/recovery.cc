@@ -75,9 +75,10 @@ bool HostImpl::adopt_one(const MachineRow& row) {
   }
   if (row.role == MachineRole::kZygote) {
     // Of a snapshot: another is made as quickly.
-    const Result<Template> source = base_image_id(row.base_image).space == ImageSpace::kSnapshot
-                                        ? fail(ErrorKind::kNotFound, "of a snapshot")
-                                        : template_store_->get(row.info.template_name);
+    const bool of_snapshot =
+        base_image_id(row.base_image).space == ImageSpace::kSnapshot && !snapshots_->is_of_template(row.base_image);
+    const Result<Template> source =
+        of_snapshot ? fail(ErrorKind::kNotFound, "of a snapshot") : template_store_->get(row.info.template_name);
     if (!source || source->digest != row.template_digest) {
       (*machine)->kill();
       (*machine)->wait_end(deadline_after(kAdoptDeadline));

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 
 #include "base/clock.h"
+#include "base/file.h"
 
 namespace ramet::host {
 namespace {
@@ -45,6 +46,14 @@ class Members {
 
 }  // namespace
 
+std::string cpu_model_here() {
+  const Result<std::string> text = read_file("/proc/cpuinfo", 1u << 20);
+  const size_t at = text ? text->find("model name") : std::string::npos;
+  if (at == std::string::npos) return "unknown";
+  const size_t begin = text->find(':', at) + 2, end = text->find('\n', at);
+  return begin < end ? text->substr(begin, end - begin) : "unknown";
+}
+
 std::optional<int64_t> kept_until(uint64_t seconds) {
   constexpr uint64_t kLongest = 100ull * 365 * 86400;
   if (seconds == 0) return std::nullopt;
@@ -71,6 +80,7 @@ std::string encode_details(const SnapshotDetails& d) {
   o["paused"] = d.paused;
   o["time_left_ns"] = d.time_left_ns;
   o["captured"] = d.captured;
+  o["saved_as"] = d.saved_as;
   o["deleted"] = d.deleted;
   return boost::json::serialize(o);
 }
@@ -99,6 +109,7 @@ Result<SnapshotDetails> decode_details(std::string_view json) {
   d.paused = m.text("paused");
   d.time_left_ns = m.number("time_left_ns");
   d.captured = m.flag("captured");
+  d.saved_as = m.text("saved_as");
   d.deleted = m.flag("deleted");
   return d;
 }

@@ -18,8 +18,12 @@ struct SnapshotDetails {
   std::string paused;        // the sandbox whose saved state it is; empty: a user asked for it
   int64_t time_left_ns = 0;  // of that sandbox, when it was paused; 0: it may live as long as it wants
   bool captured = false;     // a template's machine after its boot, which snapshots stand on; nobody's
+  std::string saved_as;      // the template that it is, of that name; empty: none
   bool deleted = false;      // nobody may use it any more, but something still stands on it
 };
+
+// The processor's name; machines of one are not started on another.
+std::string cpu_model_here();
 
 // Seconds from now; 0: until it is deleted.
 std::optional<int64_t> kept_until(uint64_t seconds);

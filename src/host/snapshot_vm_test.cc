@@ -5,6 +5,8 @@
 
 #include <thread>
 
+#include "commit/snapshot_catalogue.h"
+#include "host/snapshot_details.h"
 #include "host/testing/host_test.h"
 
 namespace ramet::host {
@@ -57,7 +59,26 @@ class SnapshotVmTest : public testing::HostTest {
     ASSERT_TRUE(resumed) << resumed.error().to_string();
     EXPECT_EQ(resumed->state, SandboxState::kRunning);
   }
-  std::set<std::string> records() { return names_in(root_ + "/state/store/snapshots"); }
+  commit::SnapshotCatalogue catalogue() { return commit::SnapshotCatalogue::open(root_ + "/state/store/snapshots").value(); }
+  // Of what is in the store: machines of templates after their boot, or all else.
+  std::set<std::string> ids(bool captured) {
+    std::set<std::string> out;
+    const commit::SnapshotCatalogue all = catalogue();
+    const std::vector<std::string> there = all.ids().value();
+    for (const std::string& id : there) {
+      const Result<commit::SnapshotRecord> record = all.get(id);
+      if (record && decode_details(record->details).value().captured == captured) out.insert(id);
+    }
+    return out;
+  }
+  std::set<std::string> records() { return ids(false); }
+  std::set<std::string> captured() { return ids(true); }
+  // What the template's zygote came from: boot or store.
+  std::string origin() { return host_->templates().at(0).started_from; }
+  void restart() {
+    host_.reset();
+    open();
+  }
 };
 
 TEST_F(SnapshotVmTest, CopiesStartWhereTheSandboxWasAndItGoesOn) {
@@ -129,8 +150,8 @@ TEST_F(SnapshotVmTest, AreListedFoundByNameAndRemoved) {
   EXPECT_EQ(host_->get_snapshot("one").error().kind(), ErrorKind::kNotFound);
   EXPECT_TRUE(host_->remove_snapshot("other"));
   EXPECT_EQ(create_from(first.info.id).error().kind(), ErrorKind::kNotFound);
-  EXPECT_TRUE(eventually([&] { return !records().contains(first.info.id + ".snapshot"); }));
-  EXPECT_TRUE(records().contains(second.info.id + ".snapshot"));
+  EXPECT_TRUE(eventually([&] { return !records().contains(first.info.id); }));
+  EXPECT_TRUE(records().contains(second.info.id));
 }
 
 TEST_F(SnapshotVmTest, IsForgottenWhenItsTimeIsOver) {
@@ -140,7 +161,7 @@ TEST_F(SnapshotVmTest, IsForgottenWhenItsTimeIsOver) {
   o.keep_seconds = 1;
   const Result<SnapshotResult> taken = host_->snapshot(a.id, o);
   ASSERT_TRUE(taken);
-  EXPECT_TRUE(eventually([&] { return !records().contains(taken->info.id + ".snapshot"); }));
+  EXPECT_TRUE(eventually([&] { return !records().contains(taken->info.id); }));
   EXPECT_TRUE(host_->snapshots()->empty());
 }
 
@@ -152,7 +173,7 @@ TEST_F(SnapshotVmTest, OneThatIsRemovedLivesOnUnderWhatWasStartedFromIt) {
   ASSERT_TRUE(host_->remove_snapshot(taken.info.id));
   ASSERT_TRUE(host_->remove(a.id));
   std::this_thread::sleep_for(Milliseconds(1200));  // twice as long as the store waits before it looks
-  EXPECT_TRUE(records().contains(taken.info.id + ".snapshot"));
+  EXPECT_TRUE(records().contains(taken.info.id));
   EXPECT_EQ(count(b.id), 2u);  // by a daemon that knows its base from the record alone
   EXPECT_TRUE(host_->remove(b.id));
   EXPECT_TRUE(eventually([&] { return records().empty(); }));
@@ -206,7 +227,7 @@ TEST_F(SnapshotVmTest, APausedSandboxIsRemovedWithoutWaking) {
   pause(a.id);
   EXPECT_TRUE(host_->remove(a.id));
   EXPECT_EQ(host_->get(a.id).error().kind(), ErrorKind::kNotFound);
-  EXPECT_TRUE(eventually([&] { return records().size() == 1; })) << "the template's machine, which its zygote is";
+  EXPECT_TRUE(eventually([&] { return records().empty(); }));
   EXPECT_EQ(monitors_of(root_).size(), 1u);
 }
 
@@ -303,16 +324,172 @@ TEST_F(SnapshotVmTest, RoundsLeaveNothing) {
     ASSERT_TRUE(host_->remove(b.id));
   };
   const auto nothing = [&] {
-    return records().size() <= 1 && monitors_of(root_).size() == 1 && names_in(root_ + "/state/overlays").empty() &&
-           names_in(root_ + "/state/machines").size() == 1;
+    return records().empty() && captured().size() <= 1 && monitors_of(root_).size() == 1 &&
+           names_in(root_ + "/state/overlays").empty() && names_in(root_ + "/state/machines").size() == 1;
   };
   round();
-  EXPECT_TRUE(eventually(nothing));
+  EXPECT_TRUE(eventually([&] { return nothing() && captured().size() == 1; }));
   const size_t descriptors = names_in("/proc/self/fd").size();
   for (int i = 0; i < 5; i++) round();
   EXPECT_TRUE(eventually(nothing));
   EXPECT_TRUE(eventually([&] { return names_in("/proc/self/fd").size() == descriptors; }))
       << names_in("/proc/self/fd").size() << " descriptors, " << descriptors << " before";
+}
+
+// ---- templates ----
+
+TEST_F(SnapshotVmTest, ATemplateStartsFromItsMachineInTheStoreAfterARestart) {
+  const SandboxInfo a = create();
+  EXPECT_EQ(origin(), "boot");
+  EXPECT_TRUE(eventually([&] { return captured().size() == 1; })) << "the machine is not stored behind the boot";
+  restart();
+  const SandboxInfo b = create();
+  EXPECT_EQ(origin(), "store");
+  const SnapshotResult taken = snapshot(b.id);
+  EXPECT_LT(taken.changed_pages, 64u) << "it does not stand on what it was started from";
+  restart();
+  const SandboxInfo c = create();
+  EXPECT_EQ(origin(), "store");
+  EXPECT_EQ(captured().size(), 1u);
+  EXPECT_EQ(count(b.id), 1u);
+  EXPECT_EQ(count(c.id), 1u);
+  EXPECT_EQ(count(c.id), 2u);
+  EXPECT_EQ(count(started(taken.info.id).id), 1u);
+  EXPECT_EQ(fork(c.id, 2).children.size(), 2u);
+}
+
+TEST_F(SnapshotVmTest, ATemplateOfAnotherSizeOrProcessorIsBooted) {
+  create();
+  ASSERT_TRUE(eventually([&] { return captured().size() == 1; }));
+  const std::string first = *captured().begin();
+  restart();
+  CreateOptions o;
+  o.template_name = "tiny";
+  o.memory_mib = 66;
+  ASSERT_TRUE(host_->create(o));
+  EXPECT_EQ(origin(), "boot");
+  EXPECT_TRUE(eventually([&] { return captured().size() == 2; })) << "each size has its own";
+  host_.reset();
+  SnapshotDetails details = decode_details(catalogue().get(first)->details).value();
+  details.info.cpu_model = "another";
+  ASSERT_TRUE(catalogue().replace_details(first, encode_details(details)));
+  open();
+  create();
+  EXPECT_EQ(origin(), "boot");
+}
+
+TEST_F(SnapshotVmTest, AMachineThatDoesNotStartIsBootedAndReplaced) {
+  create();
+  ASSERT_TRUE(eventually([&] { return captured().size() == 1; }));
+  const std::string first = *captured().begin();
+  host_.reset();
+  commit::SnapshotRecord record = catalogue().get(first).value();
+  record.machine->vmstate_bytes -= 1;
+  ASSERT_TRUE(catalogue().remove(first));
+  ASSERT_TRUE(catalogue().add(first, record));
+  open();
+  EXPECT_EQ(create().state, SandboxState::kRunning);
+  EXPECT_EQ(origin(), "boot");
+  EXPECT_TRUE(eventually([&] { return captured().size() == 2 || !captured().contains(first); }));
+  restart();
+  create();
+  EXPECT_EQ(origin(), "store");
+}
+
+TEST_F(SnapshotVmTest, TheMachineOfATemplateGoesWithIt) {
+  const SandboxInfo a = create();
+  ASSERT_TRUE(eventually([&] { return captured().size() == 1; }));
+  restart();
+  const SandboxInfo b = create();
+  EXPECT_EQ(origin(), "store");
+  ASSERT_TRUE(testing::upload_tiny(*host_, "tiny", "blk"));  // with another disk
+  ASSERT_TRUE(host_->remove(a.id));
+  std::this_thread::sleep_for(Milliseconds(1200));  // twice as long as the store waits before it looks
+  EXPECT_EQ(captured().size(), 1u) << "a sandbox stands on it";
+  EXPECT_EQ(count(b.id), 1u);
+  ASSERT_TRUE(host_->remove(b.id));
+  EXPECT_TRUE(eventually([&] { return captured().empty(); }));
+  create();
+  EXPECT_EQ(origin(), "boot");
+  EXPECT_TRUE(eventually([&] { return captured().size() == 1; }));
+  for (const SandboxInfo& s : host_->list()) ASSERT_TRUE(host_->remove(s.id));
+  ASSERT_TRUE(host_->remove_template("tiny"));
+  EXPECT_TRUE(eventually([&] { return captured().empty(); }));
+}
+
+TEST_F(SnapshotVmTest, TheMachineOfATemplateThatIsNotUsedIsForgotten) {
+  host_.reset();
+  options_ = tiny_options(root_);
+  options_->keep_booted = Milliseconds(4000);
+  open();
+  for (int i = 0; i < 6; i++) {
+    ASSERT_TRUE(host_->remove(create().id));
+    std::this_thread::sleep_for(Milliseconds(1000));
+  }
+  EXPECT_EQ(captured().size(), 1u) << "it was used all the time";
+  restart();
+  std::this_thread::sleep_for(Milliseconds(5000));
+  EXPECT_TRUE(captured().empty());
+  options_->keep_booted = Milliseconds(0);
+  restart();
+  create();
+  EXPECT_EQ(origin(), "boot");
+  std::this_thread::sleep_for(Milliseconds(1000));
+  EXPECT_TRUE(captured().empty()) << "none is to be kept";
+}
+
+TEST_F(SnapshotVmTest, ASnapshotBecomesATemplate) {
+  const SandboxInfo a = create();
+  EXPECT_EQ(count(a.id), 1u);
+  const SnapshotResult taken = snapshot(a.id);
+  const Result<TemplateInfo> saved = host_->save_template("warm", {.snapshot = taken.info.id, .env = {{"A", "b"}}});
+  ASSERT_TRUE(saved) << saved.error().to_string();
+  EXPECT_TRUE(saved->files.empty());
+  EXPECT_EQ(saved->kernel_release, "tiny");
+  ASSERT_TRUE(host_->remove_snapshot(taken.info.id));
+  ASSERT_TRUE(host_->remove(a.id));
+  EXPECT_TRUE(eventually([&] { return records() == std::set<std::string>{saved->saved}; })) << "it needs more than its own";
+  EXPECT_TRUE(host_->snapshots()->empty());
+  EXPECT_EQ(create_from(saved->saved).error().kind(), ErrorKind::kNotFound);
+  const SandboxInfo b = create("warm");
+  EXPECT_EQ(b.template_name, "warm");
+  EXPECT_EQ(b.env.at("A"), "b");
+  EXPECT_EQ(count(b.id), 2u);  // by another daemon afterwards
+  const SandboxInfo c = create("warm");
+  EXPECT_LT(snapshot(c.id).changed_pages, 64u);
+  EXPECT_EQ(count(c.id), 2u);
+  EXPECT_EQ(count(c.id), 3u);
+  CreateOptions larger;
+  larger.template_name = "warm";
+  larger.memory_mib = 128;
+  EXPECT_EQ(host_->create(larger).error().kind(), ErrorKind::kInvalid);
+}
+
+TEST_F(SnapshotVmTest, ASavedTemplateIsReplacedAndRemovedAsOthersAre) {
+  const SandboxInfo a = create();
+  EXPECT_EQ(count(a.id), 1u);
+  const SnapshotResult first = snapshot(a.id);
+  EXPECT_EQ(count(a.id), 2u);
+  const SnapshotResult second = snapshot(a.id);
+  const std::string old = host_->save_template("warm", {.snapshot = first.info.id, .env = {}})->saved;
+  const SandboxInfo b = create("warm");
+  const std::string now = host_->save_template("warm", {.snapshot = second.info.id, .env = {}})->saved;
+  EXPECT_EQ(count(create("warm").id), 3u);
+  EXPECT_EQ(count(b.id), 2u);
+  EXPECT_TRUE(records().contains(old)) << "a sandbox stands on it";
+  ASSERT_TRUE(host_->remove(b.id));
+  EXPECT_TRUE(eventually([&] { return !records().contains(old); }));
+  ASSERT_TRUE(testing::upload_tiny(*host_, "warm", "blk"));
+  EXPECT_EQ(count(create("warm").id), 1u);
+  for (const SandboxInfo& s : host_->list()) ASSERT_TRUE(host_->remove(s.id));
+  EXPECT_TRUE(eventually([&] { return !records().contains(now); }));
+  ASSERT_TRUE(host_->save_template("warm", {.snapshot = second.info.id, .env = {}}));
+  EXPECT_EQ(count(create("warm").id), 3u);
+  for (const SandboxInfo& s : host_->list()) ASSERT_TRUE(host_->remove(s.id));
+  ASSERT_TRUE(host_->remove_template("warm"));
+  EXPECT_TRUE(eventually([&] { return records() == std::set<std::string>{first.info.id, second.info.id}; }));
+  EXPECT_EQ(host_->save_template("warm", {.snapshot = "nothere", .env = {}}).error().kind(), ErrorKind::kNotFound);
+  EXPECT_EQ(host_->save_template("Not a name", {.snapshot = first.info.id, .env = {}}).error().kind(), ErrorKind::kInvalid);
 }
 
 }  // namespace

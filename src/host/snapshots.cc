@@ -16,6 +16,8 @@ bool is_over(const SnapshotDetails& d, int64_t now_ns) {
   return d.deleted || (d.info.expires_at_ns && *d.info.expires_at_ns <= now_ns);
 }
 
+bool is_templates(const SnapshotDetails& d) { return d.captured || !d.saved_as.empty(); }
+
 tl::unexpected<Error> no_snapshot(const std::string& name) {
   return fail(ErrorKind::kNotFound, "there is no snapshot '" + name.substr(0, 64) + "'");
 }
@@ -72,7 +74,7 @@ Result<std::vector<SnapshotInfo>> Snapshots::list() {
   TRY_ASSIGN(std::vector<SnapshotDetails> there, all());
   std::vector<SnapshotInfo> out;
   for (SnapshotDetails& d : there)
-    if (d.paused.empty() && !d.captured && !is_over(d, wall_ns())) out.push_back(std::move(d.info));
+    if (d.paused.empty() && !is_templates(d) && !is_over(d, wall_ns())) out.push_back(std::move(d.info));
   std::ranges::sort(out, [](const SnapshotInfo& a, const SnapshotInfo& b) {
     return std::tie(b.created_at_ns, b.id) < std::tie(a.created_at_ns, a.id);
   });
@@ -82,7 +84,7 @@ Result<std::vector<SnapshotInfo>> Snapshots::list() {
 Result<SnapshotDetails> Snapshots::find(const std::string& id_or_name) {
   if (is_id(id_or_name)) {
     TRY_ASSIGN(Entry entry, read(id_or_name));
-    if (!entry.details.captured && !is_over(entry.details, wall_ns())) return std::move(entry.details);
+    if (!is_templates(entry.details) && !is_over(entry.details, wall_ns())) return std::move(entry.details);
     return no_snapshot(id_or_name);
   }
   TRY_ASSIGN(const std::vector<SnapshotInfo> there, list());
@@ -134,12 +136,20 @@ void Snapshots::sweep() {
     if (r.info.state == SandboxState::kGone || r.info.state == SandboxState::kFailed) continue;
     for (const std::string& id : {r.base_image, r.base_memory, r.saved}) needed.insert(id);
   }
+  needed.merge(captured_to_keep(*there));
+  needed.merge(saved_to_keep(*there));
   for (const SnapshotDetails& d : *there) {
     // A saved state, or a template's image, that no row names has served.
-    const bool served = !d.paused.empty() || d.captured;
-    if (needed.contains(d.info.id) || (!served && !is_over(d, wall_ns()))) continue;
-    if (const Status gone = context_.images.store().snapshots().remove(d.info.id); !gone) log_warn(gone.error().to_string());
+    const bool served = !d.paused.empty() || is_templates(d);
+    if (!needed.contains(d.info.id) && (served || is_over(d, wall_ns()))) forget(d.info.id);
   }
+}
+
+void Snapshots::forget(const std::string& id) {
+  // Whoever holds it from now on does not find it; who did before finds it whole. So the lock is kept over a small file's end.
+  const std::lock_guard lock(held_->mutex);
+  if (held_->ids.contains(id)) return;
+  if (const Status gone = context_.images.store().snapshots().remove(id); !gone) log_warn(gone.error().to_string());
 }
 
 // ---- starting ----

@@ -4,10 +4,15 @@
 //   load()   record ─► memory filled into sealed files, state, disk: an image that a zygote can map
 //   remove() not offered any more; it stays as long as a row stands on it, then sweep() takes it away
 //
+// The machine that a template is after its boot is one of them too, but nobody's: what other snapshots stand on, and what the
+// template starts from when it is wanted again. It is kept as long as the template is there unchanged and was used within
+// HostOptions::keep_booted.
+//
 // A snapshot stands on nothing but the store: what it was made from may go. Not here: freezing (frozen_machine.h), starting
 // (zygotes.h), whose memory or disk stands on which (registry.h). Thread: any; a lock of its own, not held over content.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,7 +31,6 @@ namespace ramet::host {
 
 class Snapshots {
  public:
-  // A template's image that snapshots stand on is stored when the first of them does.
   Snapshots(const Context& context, const Zygotes& zygotes) : context_(context), zygotes_(zygotes) {}
 
   // Errors: kInvalid, kExists.
@@ -57,6 +61,21 @@ class Snapshots {
   // Takes away what is over and nothing stands on. Slow.
   void sweep();
 
+  // ---- machines of templates: after their boot, and saved ones (template_machines.cc) ----
+  // That of a booted variant, by the name of its memory. Cheap if it is there already. Slow; ends early after stop().
+  // Errors: kNotFound (the template is not at hand any more), kUnavailable (stop), and those of store().
+  Status store_captured(const std::string& base_memory);
+  // One that fits this template, size and processor.   Errors: kNotFound, and those of load().
+  Result<MachineImage> load_captured(const Template& source, uint32_t vcpus, uint64_t memory_mib);
+  // The machine of snapshot `from` once more, as that of a template. Held, it waits for the template that names it.
+  // Errors: kNotFound, kUnsupported (it has no memory), kNoSpace, kIo.
+  Result<Hold> copy_for_template(const std::string& from, const std::string& id, const std::string& name,
+                                 const std::string& template_digest);
+  // Whether it is one of these, and no snapshot of anybody.
+  bool is_of_template(const std::string& id);
+  // Storing of captured machines ends soon; for the end of the host.
+  void stop() { stopping_ = true; }
+
  private:
   struct Entry {
     commit::SnapshotRecord record;
@@ -70,11 +89,17 @@ class Snapshots {
                                         uint64_t* changed_chunks);
   // What the memory of a machine was at first; none: that is not known any more.
   Result<std::optional<image::Manifest>> base_memory(const std::string& id);
-  Status store_captured(const std::string& id);
+  // Takes the record away, unless somebody holds it.
+  void forget(const std::string& id);
+  // Of those that are captured: one for each template as it is now, size and processor, if it was used lately.
+  std::set<std::string> saved_to_keep(const std::vector<SnapshotDetails>& there);
+  std::set<std::string> captured_to_keep(const std::vector<SnapshotDetails>& there);
+  void note_use(SnapshotDetails& details);
   Status write_details(const SnapshotDetails& details);
 
   const Context& context_;
   const Zygotes& zygotes_;
+  std::atomic<bool> stopping_{false};
   std::mutex storing_captured_;  // one at a time; before mutex_
   std::mutex mutex_;             // a name is checked and given, details are read and replaced, together
   struct Held {

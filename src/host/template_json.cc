@@ -33,7 +33,34 @@ Result<std::string> text(const json::object& o, const char* key, size_t limit) {
   return std::string(v->get_string());
 }
 
+constexpr uint64_t kSavedFormat = 2;  // a machine in the store, where an uploaded one has files
+
+Result<std::map<std::string, std::string>> variables(const json::object& o) {
+  std::map<std::string, std::string> out;
+  const json::value* env = o.if_contains("env");
+  if (!env) return out;
+  if (!env->is_object()) return bad("'env' must be an object");
+  for (const json::key_value_pair& kv : env->get_object()) {
+    if (!kv.value().is_string()) return bad("'env' must hold strings");
+    out.emplace(kv.key(), kv.value().get_string());
+  }
+  return out;
+}
+
 }  // namespace
+
+std::string saved_template_json(const TemplateInfo& t) {
+  json::object env;
+  for (const auto& [key, value] : t.env) env[key] = value;
+  return json::serialize(json::object{{"format", kSavedFormat},
+                                      {"name", t.name},
+                                      {"kernel_release", t.kernel_release},
+                                      {"vcpus", t.vcpus},
+                                      {"memory_mib", t.memory_mib},
+                                      {"disk_bytes", t.disk_bytes},
+                                      {"saved", t.saved},
+                                      {"env", std::move(env)}});
+}
 
 Result<TemplateInfo> parse_template_json(std::string_view source) {
   json::error_code ec;
@@ -41,7 +68,7 @@ Result<TemplateInfo> parse_template_json(std::string_view source) {
   if (ec || !root.is_object()) return bad("not a JSON object" + (ec ? " (" + ec.message() + ")" : std::string()));
   const json::object& o = root.get_object();
   TemplateInfo t;
-  TRY(number(o, "format", 1, 1));
+  TRY_ASSIGN(const uint64_t format, number(o, "format", 1, 2));
   TRY_ASSIGN(t.name, text(o, "name", 64));
   TRY(check_template_name(t.name));
   TRY_ASSIGN(t.kernel_release, text(o, "kernel_release", 128));
@@ -55,6 +82,12 @@ Result<TemplateInfo> parse_template_json(std::string_view source) {
     TRY_ASSIGN(t.cmdline, text(o, "cmdline", 1024));
     for (const char c : t.cmdline)
       if (c < 0x20 || c > 0x7e) return bad("'cmdline' must be printable ASCII");
+  }
+  if (format == kSavedFormat) {
+    TRY_ASSIGN(t.saved, text(o, "saved", 64));
+    if (!is_id(t.saved)) return bad("'saved' names no snapshot");
+    TRY_ASSIGN(t.env, variables(o));
+    return t;
   }
   const json::value* files = o.if_contains("files");
   if (!files || !files->is_object()) return bad("'files' must be an object");

@@ -73,9 +73,10 @@ Result<Template> TemplateStore::commit(const std::string& name, std::string_view
   const std::lock_guard lock(commit_mutex_);
   TRY_ASSIGN(const std::shared_ptr<TemplateUploads::Use> upload, uploads_.use(name));
   TRY_ASSIGN(const TemplateInfo info, parse_template_json(template_json));
+  if (!info.saved.empty()) return fail(ErrorKind::kInvalid, "a saved machine is not uploaded: it is made of a snapshot");
   if (info.name != name)
     return fail(ErrorKind::kInvalid, "template.json names '" + info.name + "', the request '" + name + "'");
-  const std::string dir = uploads_.directory(name), target = paths_.template_dir(name);
+  const std::string dir = uploads_.directory(name);
   for (const TemplateFile& f : info.files) TRY(check_uploaded(f, name));
   TRY(check_elf(dir + "/vmlinux"));
   // Held until the template is there: then it is known to be needed.
@@ -83,6 +84,22 @@ Result<Template> TemplateStore::commit(const std::string& name, std::string_view
   crash_point("template.imported");
   TRY(replace_file(dir + "/template.json", template_json));
   for (const char* f : kFileNames) ::unlink((dir + "/" + f + ".sha256").c_str());
+  return publish(name, dir);
+}
+
+Result<Template> TemplateStore::commit_saved(const std::string& name, std::string_view template_json) {
+  TRY(check_template_name(name));
+  const std::lock_guard lock(commit_mutex_);
+  const std::string dir = paths_.templates() + "/.saved-" + name;
+  std::error_code ec;
+  std::filesystem::remove_all(dir, ec);
+  TRY(make_directories(dir, 0700));
+  TRY(replace_file(dir + "/template.json", template_json));
+  return publish(name, dir);
+}
+
+Result<Template> TemplateStore::publish(const std::string& name, const std::string& dir) {
+  const std::string target = paths_.template_dir(name);
   TRY(sync_directory(dir));
   struct stat st;
   if (::stat(target.c_str(), &st) == 0) {
@@ -169,7 +186,7 @@ Result<Template> TemplateStore::get(const std::string& name) const {
   Result<TemplateInfo> info = parse_template_json(*text);
   if (!info) return fail(ErrorKind::kCorrupt, "template '" + name + "': " + info.error().message());
   Template t{std::move(*info), {}};
-  t.digest = chunk::sha256(as_bytes(*text)).to_hex();
+  t.digest = t.info.digest = chunk::sha256(as_bytes(*text)).to_hex();
   struct stat st;
   if (::stat(path.c_str(), &st) == 0) t.info.committed_at_ns = int64_t{st.st_mtim.tv_sec} * 1'000'000'000 + st.st_mtim.tv_nsec;
   return t;
@@ -198,7 +215,7 @@ Status TemplateStore::keep_needed_disks(std::set<std::string> used) {
   if (!lock) return {};
   for (const std::string& name : names()) {
     TRY_ASSIGN(const Template t, get(name));
-    used.insert(disk_image_id(t.info).name);
+    if (!t.info.files.empty()) used.insert(disk_image_id(t.info).name);
   }
   return images_.keep_templates(used);
 }
@@ -221,7 +238,8 @@ void TemplateStore::sweep() const {
   uploads_.sweep();
   std::error_code ec;
   for (const auto& e : std::filesystem::directory_iterator(paths_.templates(), ec))
-    if (e.path().filename().string().rfind(".removed-", 0) == 0) std::filesystem::remove_all(e.path(), ec);
+    for (const char* left : {".removed-", ".saved-"})
+      if (e.path().filename().string().starts_with(left)) std::filesystem::remove_all(e.path(), ec);
 }
 
 }  // namespace ramet::host

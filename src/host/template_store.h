@@ -1,6 +1,7 @@
 // host/template_store.h - templates on disk: check of an upload, atomic replacement, opening for a boot.
 //
 //   templates/NAME/{template.json, vmlinux, initrd}     a template: immutable, replaced as a whole
+//   templates/NAME/template.json                        one that is a saved machine in the store (docs/templates.md)
 //   templates/.upload-NAME/                             files on their way in (template_uploads.h); nobody boots them
 //
 // The disk becomes an image in the store, named by its SHA-256; templates with the same disk share it. A disk.img that an
@@ -35,10 +36,13 @@ struct TemplateFiles {
   std::shared_ptr<OpenImage> disk;
 };
 // What its disk is called in the store.
+// Requires: it has files.
 inline ImageId disk_image_id(const TemplateInfo& t) { return {ImageSpace::kTemplate, t.files[2].sha256}; }
 
 // Errors: kInvalid with the field that is wrong.
 Result<TemplateInfo> parse_template_json(std::string_view text);
+// Of one that is a saved machine; such a description is never uploaded.
+std::string saved_template_json(const TemplateInfo& info);
 
 class TemplateStore {
  public:
@@ -48,6 +52,8 @@ class TemplateStore {
 
   Result<std::unique_ptr<TemplateFileWriter>> upload_file(const std::string& name, const std::string& file);
   Result<Template> commit(const std::string& name, std::string_view template_json);
+  // A template of saved_template_json(), instead of the one of that name.
+  Result<Template> commit_saved(const std::string& name, std::string_view template_json);
   // Where there is no such template, an upload of it that nobody is writing.   Errors: kNotFound, by errno.
   Status remove(const std::string& name);
   // Those that nobody goes on with.
@@ -64,6 +70,8 @@ class TemplateStore {
   void sweep() const;
 
  private:
+  // The directory becomes the template. Requires: commit_mutex_ held.
+  Result<Template> publish(const std::string& name, const std::string& dir);
   Status check_uploaded(const TemplateFile& file, const std::string& name);
   std::vector<std::string> names() const;
   Status take_over(const TemplateFile& file, const std::string& name);

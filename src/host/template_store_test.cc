@@ -311,7 +311,7 @@ TEST_F(TemplateStoreTest, SaysWhichFieldIsWrong) {
   for (const auto& [bad, word] :
        {std::pair<std::string, std::string>{"{", "object"},
         {"[]", "object"},
-        {"{\"format\":2}", "format"},
+        {"{\"format\":3}", "format"},
         {"{\"format\":1,\"name\":7}", "name"},
         {"{\"format\":1,\"name\":\"t\",\"kernel_release\":\"6\",\"vcpus\":17}", "vcpus"},
         {"{\"format\":1,\"name\":\"t\",\"kernel_release\":\"6\",\"vcpus\":1,\"memory_mib\":65}", "memory_mib"}}) {
@@ -322,12 +322,41 @@ TEST_F(TemplateStoreTest, SaysWhichFieldIsWrong) {
   }
 }
 
+TEST_F(TemplateStoreTest, ASavedMachineTakesThePlaceOfFilesAndTheOtherWayRound) {
+  TemplateInfo saved;
+  saved.name = "t";
+  saved.kernel_release = "6";
+  saved.vcpus = 2;
+  saved.memory_mib = 512;
+  saved.disk_bytes = 8192;
+  saved.saved = "sn-0123456789abc";
+  saved.env = {{"A", "b\n\"c\""}, {"D", ""}};
+  put_all();
+  const Template first = store_->commit("t", json()).value();
+  const Result<Template> t = store_->commit_saved("t", saved_template_json(saved));
+  ASSERT_TRUE(t) << t.error().to_string();
+  EXPECT_EQ(t->info.saved, saved.saved);
+  EXPECT_EQ(t->info.env, saved.env);
+  EXPECT_EQ(t->info.memory_mib, 512u);
+  EXPECT_TRUE(t->info.files.empty());
+  EXPECT_NE(t->digest, first.digest);
+  EXPECT_EQ(store_->list().size(), 1u);
+  EXPECT_TRUE(store_->keep_needed_disks({}));
+  EXPECT_TRUE(images_->names(ImageSpace::kTemplate)->empty());
+  put_all();
+  EXPECT_EQ(store_->commit("t", saved_template_json(saved)).error().kind(), ErrorKind::kInvalid) << "it is not uploaded";
+  EXPECT_EQ(store_->commit("t", json()).value().digest, first.digest);
+  saved.saved = "../../etc";
+  EXPECT_EQ(parse_template_json(saved_template_json(saved)).error().kind(), ErrorKind::kInvalid);
+}
+
 TEST_F(TemplateStoreTest, RemovesAndSweeps) {
   put_all();
   ASSERT_TRUE(store_->commit("t", json()));
   ASSERT_TRUE(store_->remove("t"));
   EXPECT_EQ(store_->remove("t").error().kind(), ErrorKind::kNotFound);
   put("initrd", "left behind");
+  ASSERT_TRUE(make_directories(paths_.templates() + "/.saved-t"));
   store_->sweep();
   EXPECT_TRUE(std::filesystem::is_empty(paths_.templates()));
 }

@@ -130,6 +130,7 @@ struct SnapshotOptions {
   std::string name;  // empty: none
   ForkStrictness strictness = ForkStrictness::kStrict;
   std::optional<uint64_t> keep_seconds;  // absent: the host's default; 0: until deleted
+  bool drop_caches = false;              // of the guest, of files, before the instant: it is smaller, and colder
   Labels labels;
 };
 struct SnapshotPatch {
@@ -167,15 +168,24 @@ struct TemplateFile {
 };
 struct TemplateInfo {
   std::string name;
+  std::string digest;  // of its description, which names all that it consists of
   std::string kernel_release;
   uint32_t vcpus = 0;
   uint64_t memory_mib = 0;
   uint64_t disk_bytes = 0;
   std::string cmdline;
-  std::vector<TemplateFile> files;
+  std::vector<TemplateFile> files;         // empty: it is a saved machine, and starts where that was
+  std::string saved;                       // the snapshot of its own that it is then
+  std::map<std::string, std::string> env;  // default environment of its sandboxes' commands
   int64_t committed_at_ns = 0;
   std::string status;         // cold, booting, ready, failed
   std::string status_reason;  // why it failed, with the end of the console
+  std::string started_from;   // when it is ready: boot, or store (an earlier boot); empty: an earlier daemon did
+};
+
+struct SaveTemplateOptions {
+  std::string snapshot;  // its id or name
+  std::map<std::string, std::string> env;
 };
 
 struct WindowSize {

@@ -8,18 +8,40 @@
 
 namespace ramet::host {
 
-Result<std::shared_ptr<Machine>> Zygotes::bring_up(Variant& v, const Make& make) {
-  const std::shared_ptr<Machine> old = v.zygote;
-  if (!v.image) {
-    TRY_ASSIGN(v.image, make());
-  }
+namespace {
+constexpr const char* kBoot = "boot";
+constexpr const char* kStore = "store";
+}  // namespace
+
+Result<std::shared_ptr<Machine>> Zygotes::start_from_image(Variant& v) {
   v.row = v.image->row;
   Result<std::shared_ptr<Machine>> zygote = start_zygote(context_, *v.image);
   // The image's overlay is held by the new zygote's row now, or by nobody.
   if (!v.image->builder.empty()) dismantle(context_, v.image->builder, v.image->builder, nullptr);
   v.image->builder.clear();
-  if (old) dismantle(context_, old->facts().id, old->facts().id, old);
   if (!zygote) v.image.reset();
+  return zygote;
+}
+
+Result<std::shared_ptr<Machine>> Zygotes::start_from(const Key& key, Variant& v, std::span<const Source> sources) {
+  const auto start = [&](const Source& source) -> Result<std::shared_ptr<Machine>> {
+    TRY_ASSIGN(v.image, source.make());
+    v.origin = source.origin;
+    return start_from_image(v);
+  };
+  for (const Source& source : sources.first(sources.size() - 1)) {
+    Result<std::shared_ptr<Machine>> zygote = start(source);
+    if (zygote) return zygote;
+    if (zygote.error().kind() != ErrorKind::kNotFound)
+      log_warn(key.text() + " does not start from the " + source.origin + ": " + zygote.error().message());
+  }
+  return start(sources.back());
+}
+
+Result<std::shared_ptr<Machine>> Zygotes::bring_up(const Key& key, Variant& v, std::span<const Source> sources) {
+  const std::shared_ptr<Machine> old = v.zygote;  // its row holds the overlay of the image until another's does
+  Result<std::shared_ptr<Machine>> zygote = v.image ? start_from_image(v) : start_from(key, v, sources);
+  if (old) dismantle(context_, old->facts().id, old->facts().id, old);
   return zygote;
 }
 
@@ -32,15 +54,23 @@ Result<Zygotes::Zygote> Zygotes::acquire(const std::string& name, std::optional<
   if (memory < 64 || memory > (1u << 20) || memory % 2 != 0)
     return fail(ErrorKind::kInvalid,
                 std::to_string(memory) + " MiB of memory, a sandbox has an even number between 64 and 1048576");
+  const Source sources[] = {{kStore, [&] { return store_.load(source, cpus, memory); }},
+                            {kBoot, [&] { return boot_template(context_, source, cpus, memory); }}};
+  const bool saved = !source.info.saved.empty();
+  if (saved && (cpus != source.info.vcpus || memory != source.info.memory_mib))
+    return fail(ErrorKind::kInvalid, "template '" + name + "' is a saved machine of " + std::to_string(source.info.vcpus) +
+                                         " vCPUs and " + std::to_string(source.info.memory_mib) +
+                                         " MiB, and its sandboxes are as large as that");
   return acquire_variant({.template_name = name, .snapshot_id = {}, .vcpus = cpus, .memory_mib = memory}, source.digest,
-                         [&] { return boot_template(context_, source, cpus, memory); });
+                         saved ? std::span(sources).first(1) : std::span(sources));
 }
 
 Result<Zygotes::Zygote> Zygotes::acquire_snapshot(const std::string& id, Make load) {
-  return acquire_variant({.template_name = {}, .snapshot_id = id}, {}, load);
+  const Source source{kStore, std::move(load)};
+  return acquire_variant({.template_name = {}, .snapshot_id = id}, {}, std::span(&source, 1));
 }
 
-Result<Zygotes::Zygote> Zygotes::acquire_variant(const Key& key, const std::string& digest, const Make& make) {
+Result<Zygotes::Zygote> Zygotes::acquire_variant(const Key& key, const std::string& digest, std::span<const Source> sources) {
   const int64_t begin = monotonic_ns();
   std::unique_lock lock(mutex_);
   VariantPtr v = variants_[key];
@@ -67,8 +97,9 @@ Result<Zygotes::Zygote> Zygotes::acquire_variant(const Key& key, const std::stri
   }
   v->status = "booting";
   v->digest = digest;
+  const bool had_image = v->image.has_value();
   lock.unlock();
-  Result<std::shared_ptr<Machine>> zygote = bring_up(*v, make);
+  Result<std::shared_ptr<Machine>> zygote = bring_up(key, *v, sources);
   lock.lock();
   v->attempt++;
   v->status = zygote ? "ready" : "failed";
@@ -86,6 +117,7 @@ Result<Zygotes::Zygote> Zygotes::acquire_variant(const Key& key, const std::stri
     drop(v);
     return fail(ErrorKind::kConflict, key.text() + " was removed or replaced meanwhile");
   }
+  if (!had_image && v->origin == kBoot) store_.booted(done.row.base_memory);
   return done;
 }
 
@@ -173,11 +205,11 @@ Zygotes::State Zygotes::state(const std::string& name) const {
   State best;
   for (const auto& [key, v] : variants_) {
     if (!key.snapshot_id.empty() || key.template_name != name || !v) continue;
-    if (v->status == "ready") return {"ready", {}};
+    if (v->status == "ready") return {"ready", {}, v->origin};
     if (v->status == "booting")
-      best = {"booting", {}};
+      best = {"booting", {}, {}};
     else if (v->status == "failed" && best.status != "booting")
-      best = {"failed", v->error.message()};
+      best = {"failed", v->error.message(), {}};
   }
   return best;
 }
@@ -193,6 +225,13 @@ Result<Zygotes::Captured> Zygotes::captured(const std::string& base_memory) cons
     return out;
   }
   return fail(ErrorKind::kNotFound, "no captured image is at hand that rows know as '" + base_memory + "'");
+}
+
+std::optional<Deadline> Zygotes::asked_at(const std::string& base_memory) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, v] : variants_)
+    if (v && v->status == "ready" && key.snapshot_id.empty() && v->row.base_memory == base_memory) return v->asked_at;
+  return std::nullopt;
 }
 
 uint64_t Zygotes::image_bytes() const {

@@ -7,8 +7,8 @@
 //     └────────────────── failed (reason kept) ◄──────────┘
 //     retire (template removed or replaced, snapshot not wanted any more) ends image and zygote; sandboxes made from it live on
 //
-// A template's image is made by booting it, a snapshot's by filling memory from the store. One boot at a time per variant:
-// concurrent creates wait for it and share its outcome.
+// A template's image is what an earlier boot of the same template left in the store, else it is made by booting it; a
+// snapshot's is filled from the store. One boot at a time per variant: concurrent creates wait for it and share its outcome.
 // Owner: HostImpl. Thread: any; acquire() blocks for the time of a boot.
 #pragma once
 
@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,13 @@ namespace ramet::host {
 
 class Zygotes {
  public:
-  explicit Zygotes(const Context& context) : context_(context) {}
+  // What the store has to do with templates. `load`: the machine of such a variant as it was after an earlier boot; kNotFound:
+  // there is none. `booted`: one was booted, which captured() shows under this name of its memory; must not block.
+  struct Store {
+    std::function<Result<MachineImage>(const Template& source, uint32_t vcpus, uint64_t memory_mib)> load;
+    std::function<void(const std::string& base_memory)> booted;
+  };
+  Zygotes(const Context& context, Store store) : context_(context), store_(std::move(store)) {}
 
   struct Zygote {
     std::shared_ptr<Machine> machine;
@@ -64,9 +71,13 @@ class Zygotes {
   // Errors: kNotFound, by errno.
   Result<Captured> captured(const std::string& base_memory) const;
 
+  // When a create last asked for the template's variant whose memory rows know by this name; none: there is no such variant.
+  std::optional<Deadline> asked_at(const std::string& base_memory) const;
+
   struct State {
     std::string status = "cold";  // cold, booting, ready, failed
     std::string reason;
+    std::string origin;  // of one that is ready: "boot" or "store"; empty: an earlier daemon's
   };
   State state(const std::string& template_name) const;
   uint64_t image_bytes() const;
@@ -83,8 +94,14 @@ class Zygotes {
       return snapshot_id.empty() ? "template '" + template_name + "'" : "snapshot '" + snapshot_id + "'";
     }
   };
+  // Tried in turn until one gives a zygote; there is one at least.
+  struct Source {
+    const char* origin;
+    Make make;
+  };
   struct Variant {
     std::string status = "cold";
+    const char* origin = "";
     Error error{ErrorKind::kInternal, ""};
     std::string digest;
     uint64_t attempt = 0;  // counts finished boots
@@ -96,13 +113,16 @@ class Zygotes {
     std::shared_ptr<const void> uses = std::make_shared<char>();  // one more for each use
   };
   using VariantPtr = std::shared_ptr<Variant>;
-  Result<Zygote> acquire_variant(const Key& key, const std::string& digest, const Make& make);
+  Result<Zygote> acquire_variant(const Key& key, const std::string& digest, std::span<const Source> sources);
   // Requires: status is "booting" by this caller; the lock is not held.
-  Result<std::shared_ptr<Machine>> bring_up(Variant& variant, const Make& make);
+  Result<std::shared_ptr<Machine>> bring_up(const Key& key, Variant& variant, std::span<const Source> sources);
+  Result<std::shared_ptr<Machine>> start_from(const Key& key, Variant& variant, std::span<const Source> sources);
+  Result<std::shared_ptr<Machine>> start_from_image(Variant& variant);
   void retire_if(const std::function<bool(const Key&, const Variant&)>& unwanted);
   void drop(VariantPtr variant);
 
   const Context& context_;
+  const Store store_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Key, VariantPtr> variants_;  // guarded by mutex_; shared with callers that wait for its boot

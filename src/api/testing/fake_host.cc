@@ -172,6 +172,7 @@ FakeHost::FakeHost() {
   for (const char* name : {"base", "full", "slow", "stuck"}) {
     host::TemplateInfo t;
     t.name = name;
+    t.digest = std::string(64, 'd');
     t.kernel_release = "6.12.0-test";
     t.vcpus = 1;
     t.memory_mib = 512;
@@ -179,7 +180,8 @@ FakeHost::FakeHost() {
     t.files = {
         {"vmlinux", 1, std::string(64, 'a')}, {"initrd", 2, std::string(64, 'b')}, {"disk.img", 3, std::string(64, 'c')}};
     t.committed_at_ns = wall_ns();
-    t.status = "cold";
+    t.status = "ready";
+    t.started_from = "store";
     templates_.push_back(t);
   }
 }
@@ -289,7 +291,7 @@ Result<host::SnapshotResult> FakeHost::snapshot(const std::string& id, const hos
   if (get_snapshot(o.name)) return fail(ErrorKind::kExists, "there is a snapshot `" + o.name + "` already");
   const std::lock_guard lock(mutex_);
   host::SnapshotResult made;
-  made.info.id = "sn-" + std::to_string(snapshots_.size());
+  made.info.id = "sn-" + std::to_string(snapshots_made_++);
   made.info.name = o.name;
   made.info.sandbox_id = id;
   made.info.template_name = box.template_name;
@@ -519,6 +521,20 @@ Result<host::TemplateInfo> FakeHost::commit_template(const std::string& name, st
   t.memory_mib = document.at("memory_mib").to_number<uint64_t>();
   t.vcpus = document.at("vcpus").to_number<uint32_t>();
   std::erase_if(templates_, [&](const host::TemplateInfo& o) { return o.name == name; });
+  templates_.push_back(t);
+  return t;
+}
+Result<host::TemplateInfo> FakeHost::save_template(const std::string& name, const host::SaveTemplateOptions& o) {
+  TRY_ASSIGN(const host::SnapshotInfo from, get_snapshot(o.snapshot));
+  const std::lock_guard lock(mutex_);
+  host::TemplateInfo t = templates_.front();
+  t.name = name;
+  t.digest = from.id;
+  t.files.clear();
+  t.saved = from.id;
+  t.env = o.env;
+  t.committed_at_ns = wall_ns();
+  std::erase_if(templates_, [&](const host::TemplateInfo& other) { return other.name == name; });
   templates_.push_back(t);
   return t;
 }

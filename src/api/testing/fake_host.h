@@ -88,6 +88,7 @@ class FakeHost final : public host::Host {
   Result<std::unique_ptr<host::TemplateFileWriter>> upload_template_file(const std::string& name,
                                                                          const std::string& file) override;
   Result<host::TemplateInfo> commit_template(const std::string& name, std::string_view template_json) override;
+  Result<host::TemplateInfo> save_template(const std::string& name, const host::SaveTemplateOptions& options) override;
   Status remove_template(const std::string& name) override;
 
   host::Images& images() override { return *images_; }
@@ -117,6 +118,7 @@ class FakeHost final : public host::Host {
   std::mutex mutex_;
   uint64_t next_id_ = 0x3f00;
   std::vector<host::SnapshotInfo> snapshots_;
+  size_t snapshots_made_ = 0;
   std::map<std::string, Box> boxes_;  // guarded by mutex_, as all below
   std::vector<host::TemplateInfo> templates_;
   std::map<std::string, std::string> uploads_;

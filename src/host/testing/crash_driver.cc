@@ -33,12 +33,14 @@ Status drive(const std::string& root) {
   SnapshotOptions loose;
   loose.strictness = ForkStrictness::kLoose;
   TRY_ASSIGN(const SnapshotResult snapshot, host->snapshot(first.id, loose));
+  TRY(host->save_template("warm", {.snapshot = snapshot.info.id, .env = {}}));
   TRY(host->pause(first.id));
   host.reset();
   TRY_ASSIGN(host, Host::open(tiny_options(root)));
   TRY(host->resume(first.id));
   TRY(host->pause(first.id));
   TRY(host->remove_snapshot(snapshot.info.id));
+  TRY(host->remove_template("warm"));
   TRY(host->remove(forked.children[0].id));
   TRY(host->remove(first.id));
   return host->remove(forked.children[1].id);

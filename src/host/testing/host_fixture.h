@@ -30,6 +30,7 @@ inline HostOptions tiny_options(const std::string& root) {
   o.default_ttl_seconds = 600;
   o.idle_zygote = Milliseconds(200);
   o.store_interval = Milliseconds(500);
+  o.store_booted_after = Milliseconds(0);
   return o;
 }
 

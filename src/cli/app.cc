@@ -223,14 +223,33 @@ void add_template_commands(Line& line, CLI::App& app) {
   Session& s = line.session;
   CLI::App* group = add(line, app, "template", "Build, list and remove templates", "", Argument::kNone, nullptr);
   group->require_subcommand(1);
-  CLI::App* build = add(
-      line, *group, "build", "Build a template from Debian packages and give it to the server",
-      "Recipes are the folders in templates/. Nothing is installed or mounted on this computer. When the server has the same\n"
-      "template already nothing is sent.\n\nExample:\n  ramet template build base",
-      Argument::kTemplate, [&line, &s] { return cmd_template_build(s, line.templ); });
+  CLI::App* build = add(line, *group, "build", "Build a template: from Debian packages, or by steps in a sandbox",
+                        "Without steps: recipes are the folders in templates/. Nothing is installed or mounted on this "
+                        "computer. When the server\n"
+                        "has the same template already nothing is sent.\n"
+                        "With steps (--step, or a file): each runs in a sandbox of the server, and what it came to is kept "
+                        "there, so that the next\n"
+                        "build begins at the first step that is another. Sandboxes start where the last step ended, with what "
+                        "was started running.\n"
+                        "\n"
+                        "  run COMMAND         in the sandbox\n"
+                        "  copy FROM TO        a file or directory of this computer\n"
+                        "  env NAME=VALUE      for later steps, and for commands in the template's sandboxes\n"
+                        "  user NAME           who later steps are\n"
+                        "  workdir /DIRECTORY  where later steps are done\n"
+                        "  start COMMAND       goes on in every sandbox; in a file with a check: \"ready\": COMMAND\n"
+                        "\n"
+                        "Examples:\n  ramet template build base\n  ramet template build web -f web.json\n"
+                        "  ramet template build tools --from base --step 'user root' --step 'run apt-get install -y git'",
+                        Argument::kTemplate, [&line, &s] { return cmd_template_build(s, line.templ); });
   build->add_option("name", line.templ.name, "Name of the recipe and of the template")->required();
   build->add_option("--output", line.templ.directory, "Keep the files here (default: STATE/built/NAME)");
-  build->add_flag("--fresh", line.templ.fresh, "Ask the Debian archive again, use no cache");
+  build->add_flag("--fresh", line.templ.fresh, "Use nothing that an earlier build came to; ask the Debian archive again");
+  build->add_option("-f,--file", line.templ.file, "File with the steps (JSON, docs/templates.md)");
+  build->add_option("--from", line.templ.from, "Template that the steps begin with (default: base)");
+  build->add_option("-s,--step", line.templ.steps, "One step; may be repeated")->allow_extra_args(false);
+  build->add_option("--vcpus", line.templ.vcpus, "Number of CPUs (default: the template's)");
+  build->add_option("--memory", line.templ.memory, "Memory, 512M or 2G (default: the template's)");
   CLI::App* push = add(line, *group, "push", "Give a built template directory to the server", "", Argument::kFile,
                        [&line, &s] { return cmd_template_push(s, line.templ); });
   push->add_option("directory", line.templ.directory, "Directory with template.json, vmlinux, initrd, disk.img")->required();

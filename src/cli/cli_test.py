@@ -427,6 +427,47 @@ class CliTest(unittest.TestCase):
         self.assertEqual(self.ramet("machine", "start", "--emulated", status=7, RAMET_LIBEXEC=str(scripts)), "machine start --emulated\n")
         self.assertIn("build base", self.ramet("template", "build", "base", status=1, RAMET_LIBEXEC=str(scripts)))
 
+    def build(self, *words, **how):
+        return self.ramet("template", "build", "web", *words, **how)
+
+    def test_template_build_goes_on_at_the_first_step_that_is_another(self):
+        log, source = self.path / "log", self.path / "source"
+        source.write_text("one")
+        plan = {"steps": [{"env": {"WORD": "hi"}}, {"run": f"echo a$WORD | tee -a {log}"}, {"copy": "source", "to": str(self.path / "copied")},
+                          {"run": f"cat {self.path}/copied >> {log}; echo c >> {log}"},
+                          {"start": f"echo started >> {log}; exec sleep 100", "ready": f"grep -q started {log}", "ready_seconds": 20}]}
+        (self.path / "web.json").write_text(json.dumps(plan))
+        file = str(self.path / "web.json")
+        self.build("-f", file)
+        self.assertEqual(log.read_text(), "ahi\nonec\nstarted\n")
+        self.assertIn("  ahi\n", self.stderr)
+        self.assertTrue(self.ramet("run", "web", "--name", "of-web").strip())
+        self.build("-f", file)
+        self.assertEqual(log.read_text(), "ahi\nonec\nstarted\n", "nothing is done again")
+        self.assertIn("step 5/5: start", self.stderr)
+        source.write_text("two")
+        made = json.loads(self.build("-f", file, "--json"))
+        self.assertEqual(log.read_text(), "ahi\nonec\nstarted\ntwoc\nstarted\n")
+        self.assertEqual((made["name"], made["env"], made["files"]), ("web", {"WORD": "hi"}, {}))
+        self.build("-f", file, "--fresh")
+        self.assertEqual(log.read_text().count("ahi"), 2)
+        left = json.loads(self.ramet("ls", "--json"))["sandboxes"]
+        self.assertEqual(len(left), 1, "its sandbox is gone, that of the template is not")
+
+    def test_template_build_names_the_step_that_fails(self):
+        self.build("--step", "run echo before; echo the reason >&2; exit 3", "--step", "run true", status=1)
+        self.assertIn("step 1 of 2 (`run echo before; echo the reason >&2; exit 3`) ended with exit code 3; its output ends with:\nbefore\nthe reason", self.stderr)
+        self.build("--from", "nothere", "--step", "run true", status=3)
+        self.build("--step", "walk", status=2)
+        never = {"steps": [{"start": "sleep 50", "ready": "echo no; exit 4", "ready_seconds": 1}]}
+        (self.path / "never.json").write_text(json.dumps(never))
+        self.build("-f", str(self.path / "never.json"), status=7)
+        self.assertIn("the check `echo no; exit 4` still ends with exit code 4 after 1 s; its output ends with:\nno", self.stderr)
+        never["steps"][0]["start"] = "echo dead; exit 5"
+        (self.path / "never.json").write_text(json.dumps(never))
+        self.build("-f", str(self.path / "never.json"), status=1)
+        self.assertIn("ended with exit code 5 before it was ready; its output ends with:\ndead", self.stderr)
+
     def test_doctor_reports_all(self):
         done = subprocess.run([RAMET, "doctor", "--json"], stdout=subprocess.PIPE, env=self.environment, timeout=60, check=False)
         findings = {f["name"]: f for f in json.loads(done.stdout)["findings"]}

@@ -15,12 +15,6 @@ namespace {
 
 namespace json = boost::json;
 
-json::object to_object(const std::map<std::string, std::string>& map) {
-  json::object o;
-  for (const auto& [key, value] : map) o[key] = value;
-  return o;
-}
-
 std::string labels_text(const json::object& sandbox) {
   std::string out;
   for (const json::key_value_pair& pair : sandbox.at("labels").as_object())
@@ -47,8 +41,8 @@ Result<json::object> create_body(const RunOptions& options) {
   TRY_ASSIGN(const auto env, parse_pairs(options.env, "variable"));
   TRY_ASSIGN(auto labels, parse_pairs(options.labels, "label"));
   if (!options.name.empty()) labels["name"] = options.name;
-  if (!env.empty()) body["env"] = to_object(env);
-  if (!labels.empty()) body["labels"] = to_object(labels);
+  if (!env.empty()) body["env"] = object_of(env);
+  if (!labels.empty()) body["labels"] = object_of(labels);
   return body;
 }
 
@@ -133,7 +127,7 @@ Result<int> cmd_fork(Session& session, const ForkOptions& options) {
     TRY_ASSIGN(body["ttl_seconds"], parse_duration(options.ttl));
   }
   TRY_ASSIGN(const auto labels, parse_pairs(options.labels, "label"));
-  if (!labels.empty()) body["labels"] = to_object(labels);
+  if (!labels.empty()) body["labels"] = object_of(labels);
   TRY_ASSIGN(const ApiClient* api, session.api());
   TRY_ASSIGN(const std::string id, api->resolve(options.id));
   std::optional<Waiting> waiting(std::in_place, "forking " + id, session.quiet || session.json);

@@ -56,11 +56,7 @@ Result<int> cmd_snapshot_create(Session& session, const SnapshotOptions& options
     TRY_ASSIGN(body["keep_seconds"], parse_duration(options.keep));
   }
   TRY_ASSIGN(const auto labels, parse_pairs(options.labels, "label"));
-  if (!labels.empty()) {
-    json::object o;
-    for (const auto& [key, value] : labels) o[key] = value;
-    body["labels"] = std::move(o);
-  }
+  if (!labels.empty()) body["labels"] = object_of(labels);
   TRY_ASSIGN(const ApiClient* api, session.api());
   TRY_ASSIGN(const std::string id, api->resolve(options.sandbox));
   std::optional<Waiting> waiting(std::in_place, "keeping " + id, session.quiet || session.json);

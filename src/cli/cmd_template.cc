@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/places.h"
+#include "cli/template_steps.h"
 #include "cli/template_upload.h"
 #include "cli/text.h"
 
@@ -25,7 +26,7 @@ Result<bool> is_there_already(const ApiClient& api, const std::string& name, con
     if (t.at("name") != json::value(name)) continue;
     const bool same_words = t.at("cmdline") == (manifest.contains("cmdline") ? manifest.at("cmdline") : json::value("")) &&
                             t.at("vcpus") == manifest.at("vcpus") && t.at("memory_mib") == manifest.at("memory_mib");
-    if (!same_words) return false;
+    if (!same_words || t.at("files").as_object().empty()) return false;
     for (const char* file : kFiles)
       if (t.at("files").at(file).at("sha256") != manifest.at("files").at(file).at("sha256")) return false;
     return true;
@@ -62,9 +63,47 @@ Result<int> push(Session& session, const std::string& directory, const std::stri
   return 0;
 }
 
+Result<BuildPlan> plan_of(const TemplateOptions& options) {
+  BuildPlan plan;
+  if (!options.file.empty()) {
+    if (!options.steps.empty()) return fail(ErrorKind::kInvalid, "steps stand in the file or on the command line, not in both");
+    TRY_ASSIGN(const std::string text, read_file(options.file, 1 << 20));
+    TRY_ASSIGN(plan, parse_build_plan(text));
+    const size_t slash = options.file.rfind('/');
+    plan.directory = slash == std::string::npos ? "." : slash == 0 ? "/" : options.file.substr(0, slash);
+  }
+  for (const std::string& words : options.steps) {
+    TRY_ASSIGN(BuildStep step, parse_step_words(words));
+    plan.steps.push_back(std::move(step));
+  }
+  if (!options.from.empty()) {
+    plan.from = options.from;
+    plan.snapshot.clear();
+  }
+  if (options.vcpus) plan.vcpus = options.vcpus;
+  if (!options.memory.empty()) {
+    TRY_ASSIGN(plan.memory_mib, parse_mib(options.memory));
+  }
+  return plan;
+}
+
+Result<int> build_of_steps(Session& session, const TemplateOptions& options) {
+  if (!options.directory.empty())
+    return fail(ErrorKind::kInvalid, "--output is for templates of packages; one of steps is made on the server");
+  TRY_ASSIGN(const BuildPlan plan, plan_of(options));
+  TRY_ASSIGN(const json::value made,
+             build_by_steps(session, options.name, plan, options.fresh ? BuildCache::kIgnore : BuildCache::kUse));
+  if (session.json)
+    session.print_json(made);
+  else
+    session.note("template " + options.name + " is ready; `ramet run " + options.name + "` makes a sandbox of it");
+  return 0;
+}
+
 }  // namespace
 
 Result<int> cmd_template_build(Session& session, const TemplateOptions& options) {
+  if (!options.file.empty() || !options.steps.empty() || !options.from.empty()) return build_of_steps(session, options);
   TRY_ASSIGN(const std::string script, find_helper("templates/build"));
   TRY(session.api());  // before minutes of work: is there somebody to give it to
   const std::string directory = options.directory.empty() ? state_dir() + "/built/" + options.name : options.directory;

@@ -68,6 +68,9 @@ struct ImageOptions {
 struct TemplateOptions {
   std::string name, directory;
   bool fresh = false;
+  std::string file, from, memory;  // of a build by steps
+  std::optional<uint32_t> vcpus;
+  std::vector<std::string> steps;
   std::vector<std::string> names;
 };
 struct DiskOptions {

@@ -329,11 +329,10 @@ TEST_F(SnapshotVmTest, RoundsLeaveNothing) {
   };
   round();
   EXPECT_TRUE(eventually([&] { return nothing() && captured().size() == 1; }));
-  const size_t descriptors = names_in("/proc/self/fd").size();
+  const size_t descriptors = settled_descriptors();
   for (int i = 0; i < 5; i++) round();
   EXPECT_TRUE(eventually(nothing));
-  EXPECT_TRUE(eventually([&] { return names_in("/proc/self/fd").size() == descriptors; }))
-      << names_in("/proc/self/fd").size() << " descriptors, " << descriptors << " before";
+  EXPECT_EQ(settled_descriptors(descriptors), descriptors);
 }
 
 // ---- templates ----

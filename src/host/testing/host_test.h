@@ -123,6 +123,19 @@ class HostTest : public ::testing::Test {
     for (int i = 0; i < 200 && !holds(); i++) std::this_thread::sleep_for(Milliseconds(50));
     return holds();
   }
+  // Open descriptors of the daemon (this process), once their number stands still: some close in the background, the chunk
+  // socket of a dead machine when its hang-up was seen, say. `wanted`: not before there are so many, if that comes.
+  static size_t settled_descriptors(std::optional<size_t> wanted = std::nullopt) {
+    constexpr int kSteadyLooks = 20;
+    size_t seen = names_in("/proc/self/fd").size();
+    for (int looks = 0, steady = 0; looks < 200 && (steady < kSteadyLooks || (wanted && seen != *wanted)); looks++) {
+      std::this_thread::sleep_for(Milliseconds(50));
+      const size_t now = names_in("/proc/self/fd").size();
+      steady = now == seen ? steady + 1 : 0;
+      seen = now;
+    }
+    return seen;
+  }
   // Overlay files go in the background.
   std::set<std::string> settled_overlays(size_t wanted) {
     std::set<std::string> files;

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/userfault.h"
 #include "host/agent_client.h"
 #include "host/crash_point.h"
 #include "host/ids.h"
@@ -14,8 +15,9 @@ constexpr uint32_t kWaitGenerationMs = 2000;
 
 Status join(const Context& c, Birth& b, UniqueFd pidfd, Deadline deadline) {
   b.bootstrap.theirs.reset();  // the child has its own: a dead one must read as a hang-up
-  TRY_ASSIGN(b.machine,
-             Machine::join_child(c.machine_options(b.row.info.id), b.bootstrap.ours.get(), std::move(pidfd), deadline));
+  Machine::Options options = c.machine_options(b.row.info.id);
+  options.filler = b.filler;
+  TRY_ASSIGN(b.machine, Machine::join_child(options, b.bootstrap.ours.get(), std::move(pidfd), deadline));
   return {};
 }
 
@@ -76,6 +78,11 @@ Status prepare_birth(const Context& c, Birth& b, BirthStart start) {
   }
   add_overlay(*disk.mutable_writable(), fds, *b.files.overlay);
   setup.set_generation_id(random_bytes(16));
+  UniqueFd userfault_device;
+  if (b.filler) {
+    TRY_ASSIGN(userfault_device, open_userfault_device());
+    setup.set_userfault_device_fd(fds.add(userfault_device.get()));
+  }
   setup.set_start_on_commit(start == BirthStart::kOnCommit);
   TRY(vmm::control::send(b.bootstrap.ours.get(), setup, fds.fds(), deadline_after(Milliseconds(1000))));
   b.files = MachineFiles{};  // they travel in the socket now; ours would keep them open in the daemon

@@ -23,6 +23,7 @@ struct Birth {
   std::string overlay;  // its writable one
   MachineFiles files;
   BootstrapPair bootstrap;
+  std::shared_ptr<MemoryFiller> filler;  // of its memory, while that is not complete
   std::shared_ptr<Machine> machine;
   std::optional<Error> error;
   int64_t requested_at_ns = 0;  // CLOCK_MONOTONIC, when the caller's request began

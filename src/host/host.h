@@ -62,6 +62,9 @@ struct HostOptions {
   RemoteOptions remote;
   Milliseconds store_interval{60'000};  // between looks for what the store can forget; also between two packs that are checked
   uint32_t longest_overlay_chain = 16;  // frozen overlays of one sandbox; past it they are merged in the background
+  // kWhole where the kernel has no /dev/userfaultfd.
+  MemoryFill memory_fill = MemoryFill::kOnDemand;
+  Milliseconds finish_filling{20'000};  // at a graceful stop
   AgentUse agent = AgentUse::kRequired;
   std::vector<std::string> eager_templates;  // booted at start instead of at the first create; "*" = all
 };

@@ -120,6 +120,11 @@ Status HostImpl::bring_to_life(const Zygotes::Zygote& zygote, Birth& birth, Fork
   const BirthUnderWay under_way(*this, zygote.machine->facts().id);  // the child starts in its zygote's leaf
   const SandboxInfo& info = birth.row.info;
   const bool is_new = origin == Origin::kNew;
+  // Who comes second runs on memory that nobody can have spoiled.
+  if (zygote.filler && zygote.filler->claim(info.family_id))
+    birth.filler = zygote.filler;
+  else if (zygote.filler)
+    TRY(zygote.filler->wait_complete(deadline_after(options_.child_deadline)));
   birth.overlay = new_id("ov");
   const ForkIntent intent{new_id("op"), zygote.machine->facts().id, {}, {birth.row}, {birth.overlay}};
   TRY(is_new ? registry_->begin_fork(intent) : registry_->begin_resume(intent));
@@ -167,6 +172,10 @@ Status HostImpl::bring_to_life(const Zygotes::Zygote& zygote, Birth& birth, Fork
   finish_birth(*context_, birth, std::move(*pidfd), tasks, BirthKind::kCreate);
   if (birth.error) return give_up(*birth.error);
   if (Status published = publish({&birth}); !published) return give_up(std::move(published).error());
+  if (birth.filler)
+    slow_->post([this, image = zygote.row.base_memory, touched = birth.filler->touched()] {
+      snapshots_->note_working_set(image, touched);
+    });
   return {};
 }
 

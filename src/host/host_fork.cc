@@ -54,6 +54,7 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   intent.id = new_id("op");
   intent.parent = id;
   intent.parent_next = new_id("ov");
+  const std::shared_ptr<MemoryFiller> filler = parent.machine->filler();  // one answer for all
   for (Birth& b : births) {
     SandboxInfo& info = b.row.info;
     info = parent.info;
@@ -66,6 +67,7 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
     if (options.labels) info.labels = *options.labels;
     info.timing = {};
     b.overlay = new_id("ov");
+    b.filler = filler;
     b.requested_at_ns = begin;
     intent.children.push_back(b.row);
     intent.child_overlays.push_back(b.overlay);

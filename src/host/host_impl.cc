@@ -75,10 +75,27 @@ HostImpl::~HostImpl() {
   if (janitor_) janitor_->stop();
   if (idle_) idle_->stop();
   if (slow_) slow_->stop();
+  finish_filling();
   // Sandboxes live on; zygotes serve nobody without us.
   if (zygotes_) zygotes_->retire_all();
   const std::lock_guard lock(mutex_);
   sandboxes_.clear();
+}
+
+// Whose memory is not all there would stand still until the next daemon comes.
+void HostImpl::finish_filling() {
+  if (options_.memory_fill != MemoryFill::kOnDemand) return;
+  const Deadline deadline = deadline_after(options_.finish_filling);
+  for (const std::shared_ptr<Sandbox>& s : all_sandboxes()) {
+    std::shared_ptr<MemoryFiller> filler;
+    {
+      const std::lock_guard lock(s->mutex);
+      if (s->machine) filler = s->machine->filler();
+    }
+    if (!filler) continue;
+    if (const Status done = filler->wait_complete(deadline); !done)
+      log_warn("sandbox " + s->info.id + " may stand still until the next daemon starts: " + done.error().message());
+  }
 }
 
 Result<std::shared_ptr<Sandbox>> HostImpl::find(const std::string& id) {

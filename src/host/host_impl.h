@@ -227,6 +227,8 @@ class HostImpl final : public Host {
   Status recover();
   void adopt_all(std::vector<MachineRow>& rows, bool machine_rebooted);
   void settle_forks();
+  void finish_filling();
+  Status take_over_filling(const MachineRow& row, Machine& machine);
   bool go_on_after_pause(Machine& machine, SandboxInfo& info);
   void thaw_soon(const std::string& id);
   void keep_paused(const MachineRow& row);

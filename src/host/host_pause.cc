@@ -46,6 +46,7 @@ Result<Snapshots::Stored> HostImpl::stop_and_store(const Running& r) {
   SnapshotDetails details = details_of(r.info, row.template_digest);
   details.info.strict = strict;
   details.paused = r.info.id;
+  details.working_set = r.machine->touched_chunks();  // what it waited for last time
   if (row.info.expires_at_ns) details.time_left_ns = std::max<int64_t>(*row.info.expires_at_ns - wall_ns(), 1);
 
   TRY(stop_running(*r.machine));

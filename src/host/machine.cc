@@ -109,7 +109,14 @@ Result<std::shared_ptr<Machine>> Machine::start(const Options& options, const Pr
 
 Result<std::shared_ptr<Machine>> Machine::join_child(const Options& options, int bootstrap_socket, UniqueFd pidfd,
                                                      Deadline deadline) {
-  TRY_ASSIGN(const ReadyReport report, await_ready(bootstrap_socket, deadline));
+  std::unique_ptr<MemoryFiller::Faults> faults;
+  OnUserfault serve;
+  if (options.filler)
+    serve = [&](UniqueFd userfault, uint64_t ram_address) -> Status {
+      TRY_ASSIGN(faults, options.filler->serve(std::move(userfault), ram_address));
+      return {};
+    };
+  TRY_ASSIGN(const ReadyReport report, await_ready(bootstrap_socket, deadline, serve));
   // The pidfd came from a hostile process. The sender's pid came from the kernel.
   const pid_t handed = pid_of_pidfd(pidfd.get());
   if (handed == 0 || handed != report.sender)
@@ -120,6 +127,7 @@ Result<std::shared_ptr<Machine>> Machine::join_child(const Options& options, int
   m->facts_ = {options.id,  handed, start_time, report.ready.ram_address(), report.ready.ram_bytes(), report.ready.generation(),
                report.ready};
   m->pidfd_ = std::move(pidfd);
+  m->faults_ = std::move(faults);
   if (options.journal) TRY(options.journal(m->facts_));
   const Status committed = send_commit(bootstrap_socket);
   const Status linked = committed ? m->open_link(options, deadline) : committed;
@@ -199,6 +207,15 @@ Result<MonitorReply> Machine::call(vmm::Request request, const FdsToSend& fds, D
 }
 
 Result<UniqueFd> Machine::agent_stream(Deadline deadline) { return link_->connect_guest(abi::kAgentPort, deadline); }
+
+std::shared_ptr<MemoryFiller> Machine::filler() const {
+  if (!faults_ || faults_->filler().complete()) return nullptr;
+  return faults_->filler().shared_from_this();
+}
+
+std::vector<uint32_t> Machine::touched_chunks() const {
+  return faults_ ? faults_->filler().touched() : std::vector<uint32_t>();
+}
 
 void Machine::kill() { (void)signal_pidfd(pidfd_.get(), SIGKILL); }
 

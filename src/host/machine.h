@@ -18,6 +18,7 @@
 #include <string>
 
 #include "base/child_process.h"
+#include "host/memory_filler.h"
 #include "host/monitor_link.h"
 #include "host/watcher.h"
 
@@ -50,6 +51,7 @@ class Machine {
     std::string socket_path;
     OnEnd on_end;
     Journal journal;
+    std::shared_ptr<MemoryFiller> filler;  // of the memory that a child is asked to have filled
   };
   struct Program {
     std::string path;
@@ -61,6 +63,7 @@ class Machine {
   // `pidfd`: what the parent handed over for this child.   Errors: kCorrupt when Ready came from another process.
   static Result<std::shared_ptr<Machine>> join_child(const Options& options, int bootstrap_socket, UniqueFd pidfd,
                                                      Deadline deadline);
+  // Whose memory was still being filled asks for its descriptor: serve_faults().
   static Result<std::shared_ptr<Machine>> adopt(const Options& options, const MachineFacts& facts, Deadline deadline);
   ~Machine();
 
@@ -68,6 +71,11 @@ class Machine {
   Result<MonitorReply> call(vmm::Request request, const FdsToSend& fds, Deadline deadline);
   // A stream to the guest's agent.
   Result<UniqueFd> agent_stream(Deadline deadline);
+  // What fills its memory, as long as anything is missing.
+  std::shared_ptr<MemoryFiller> filler() const;
+  void serve_faults(std::unique_ptr<MemoryFiller::Faults> faults) { faults_ = std::move(faults); }
+  // In what order its memory was waited for; empty when it was there from the beginning.
+  std::vector<uint32_t> touched_chunks() const;
   // Held around a Fork request: a monitor does one at a time.
   std::mutex& fork_lock() { return fork_lock_; }
   void kill();
@@ -91,6 +99,7 @@ class Machine {
   UniqueFd pidfd_;
   std::atomic<uint64_t> pidfd_token_{0};
   std::unique_ptr<MonitorLink> link_;
+  std::unique_ptr<MemoryFiller::Faults> faults_;  // set before others know the machine
 
   std::mutex fork_lock_;
   mutable std::mutex mutex_;

@@ -46,14 +46,20 @@ double ms_between(int64_t from_ns, int64_t to_ns) {
   return static_cast<double>(ns) / 1e6;
 }
 
-Result<ReadyReport> await_ready(int socket, Deadline deadline) {
-  TRY_ASSIGN(Received packet, receive_message(socket, vmm::control::kMaxControlBytes, deadline));
-  if (packet.eof) return fail(ErrorKind::kUnavailable, "the monitor ended before it was ready");
-  vmm::BootstrapReply reply;
-  if (!reply.ParseFromString(packet.bytes)) return fail(ErrorKind::kCorrupt, "the monitor's first packet is no BootstrapReply");
-  if (reply.has_failed()) return tl::unexpected<Error>(error_of(reply.failed()));
-  if (!reply.has_ready()) return fail(ErrorKind::kCorrupt, "the monitor's first packet says nothing");
-  return ReadyReport{reply.ready(), packet.sender_pid};
+Result<ReadyReport> await_ready(int socket, Deadline deadline, const OnUserfault& on_userfault) {
+  for (bool first = true;; first = false) {
+    TRY_ASSIGN(Received packet, receive_message(socket, vmm::control::kMaxControlBytes, deadline));
+    if (packet.eof) return fail(ErrorKind::kUnavailable, "the monitor ended before it was ready");
+    vmm::BootstrapReply reply;
+    if (!reply.ParseFromString(packet.bytes)) return fail(ErrorKind::kCorrupt, "the monitor's first packet is no BootstrapReply");
+    if (reply.has_failed()) return tl::unexpected<Error>(error_of(reply.failed()));
+    if (reply.has_ready()) return ReadyReport{reply.ready(), packet.sender_pid};
+    if (!reply.has_userfault() || !first || !on_userfault)
+      return fail(ErrorKind::kCorrupt, "the monitor's first packet says nothing that was asked for");
+    ReceivedFds fds(std::move(packet.fds));
+    TRY_ASSIGN(UniqueFd userfault, fds.take(reply.userfault().userfault_fd(), "userfault"));
+    TRY(on_userfault(std::move(userfault), reply.userfault().ram_address()));
+  }
 }
 
 Status send_commit(int socket) {

@@ -39,8 +39,10 @@ struct ReadyReport {
   vmm::Ready ready;
   pid_t sender = 0;
 };
-// Errors: the monitor's own Failure, kTimeout, kUnavailable (it ended), kCorrupt.
-Result<ReadyReport> await_ready(int bootstrap_socket, Deadline deadline);
+// Told the descriptor of a machine whose memory is being filled, before it touches any.
+using OnUserfault = std::function<Status(UniqueFd userfault, uint64_t ram_address)>;
+// Errors: the monitor's own Failure, kTimeout, kUnavailable (it ended), kCorrupt, those of `on_userfault`.
+Result<ReadyReport> await_ready(int bootstrap_socket, Deadline deadline, const OnUserfault& on_userfault = {});
 Status send_commit(int bootstrap_socket);
 
 // The monitor's failure as ours, its text bounded and printable.

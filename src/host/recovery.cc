@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "host/agent_client.h"
+#include "host/crash_point.h"
 #include "host/host_impl.h"
 #include "host/ids.h"
 
@@ -68,6 +69,7 @@ bool HostImpl::adopt_one(const MachineRow& row) {
   Result<std::shared_ptr<Machine>> machine =
       Machine::adopt(context_->machine_options(facts.id), facts, deadline_after(kAdoptDeadline));
   Status ready = machine ? attach_base(row, **machine) : Status(tl::unexpected<Error>(machine.error()));
+  if (ready) ready = take_over_filling(row, **machine);
   if (!ready) {
     log_warn(facts.id + " cannot be adopted: " + ready.error().message());
     kill_remembered_process(facts.pid, facts.pid_start);
@@ -95,6 +97,25 @@ bool HostImpl::adopt_one(const MachineRow& row) {
   const std::lock_guard lock(s->mutex);
   s->machine = std::move(*machine);
   return true;
+}
+
+// Its memory was still on its way: whoever waits for some goes on waiting until it is answered here.
+Status HostImpl::take_over_filling(const MachineRow& row, Machine& machine) {
+  if (row.base_memory.empty() || row.role != MachineRole::kSandbox) return {};
+  vmm::Request request;
+  request.mutable_get_userfault();
+  Result<MonitorReply> reply = machine.call(std::move(request), {}, deadline_after(kAdoptDeadline));
+  if (!reply && reply.error().kind() == ErrorKind::kNotFound) return {};
+  if (!reply) return tl::unexpected<Error>(reply.error());
+  const vmm::Userfault& answer = reply->response.userfault();
+  TRY_ASSIGN(UniqueFd userfault, reply->fds.take(answer.userfault_fd(), "userfault"));
+  TRY_ASSIGN(const std::shared_ptr<MemoryFiller> filler, snapshots_->fill_on(row.base_memory, machine.facts().pid));
+  if (!filler) return {};
+  filler->claim(row.info.family_id);
+  TRY_ASSIGN(std::unique_ptr<MemoryFiller::Faults> faults, filler->serve(std::move(userfault), answer.ram_address()));
+  machine.serve_faults(std::move(faults));
+  crash_point("adopt.faults");
+  return {};
 }
 
 // Its saved state was not noted: the machine is what counts, and may stand still.

@@ -31,6 +31,15 @@ class Members {
     const boost::json::value* v = object_.if_contains(name);
     return v && v->is_bool() && v->get_bool();
   }
+  std::vector<uint32_t> numbers(const char* name) const {
+    std::vector<uint32_t> out;
+    const boost::json::value* v = object_.if_contains(name);
+    if (!v || !v->is_array()) return out;
+    for (const boost::json::value& one : v->get_array())
+      if (one.is_int64() && one.get_int64() >= 0 && one.get_int64() <= UINT32_MAX)
+        out.push_back(static_cast<uint32_t>(one.get_int64()));
+    return out;
+  }
   std::map<std::string, std::string> map(const char* name) const {
     std::map<std::string, std::string> out;
     const boost::json::value* v = object_.if_contains(name);
@@ -79,6 +88,8 @@ std::string encode_details(const SnapshotDetails& d) {
   o["env"] = to_json(i.env);
   o["paused"] = d.paused;
   o["time_left_ns"] = d.time_left_ns;
+  boost::json::array& set = (o["working_set"] = boost::json::array()).get_array();
+  for (const uint32_t chunk : d.working_set) set.push_back(static_cast<int64_t>(chunk));
   o["captured"] = d.captured;
   o["saved_as"] = d.saved_as;
   o["deleted"] = d.deleted;
@@ -108,6 +119,7 @@ Result<SnapshotDetails> decode_details(std::string_view json) {
   i.env = m.map("env");
   d.paused = m.text("paused");
   d.time_left_ns = m.number("time_left_ns");
+  d.working_set = m.numbers("working_set");
   d.captured = m.flag("captured");
   d.saved_as = m.text("saved_as");
   d.deleted = m.flag("deleted");

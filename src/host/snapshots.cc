@@ -1,10 +1,14 @@
 #include "host/snapshots.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <set>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/userfault.h"
 #include "commit/memory_fill.h"
 #include "commit/stored_bytes.h"
 #include "host/ids.h"
@@ -17,6 +21,13 @@ bool is_over(const SnapshotDetails& d, int64_t now_ns) {
 }
 
 bool is_templates(const SnapshotDetails& d) { return d.captured || !d.saved_as.empty(); }
+
+bool fills_on_demand(const HostOptions& options) {
+  if (options.memory_fill == MemoryFill::kWhole) return false;
+  const Result<UniqueFd> device = open_userfault_device();
+  if (!device) log_warn("snapshots start slowly, with all of their memory at once: " + device.error().to_string());
+  return device.has_value();
+}
 
 tl::unexpected<Error> no_snapshot(const std::string& name) {
   return fail(ErrorKind::kNotFound, "there is no snapshot '" + name.substr(0, 64) + "'");
@@ -169,14 +180,20 @@ Result<MachineImage> Snapshots::load(const std::string& id) {
   for (const image::RamPiece& piece : zeros.pieces()) out.stored_bytes += piece.anonymous ? 0 : piece.length;
   TRY_ASSIGN(const Admission::Reservation room, context_.admission.reserve(out.stored_bytes, 0));
   TRY_ASSIGN(out.disk, images.use({ImageSpace::kSnapshot, id}));
-  TRY_ASSIGN(out.memory_even, make_memfd("ramet-memory-even", ram_bytes));
-  TRY_ASSIGN(out.memory_odd, make_memfd("ramet-memory-odd", ram_bytes));
-  TRY(commit::fill_memory(memory, images.chunks(), zeros, out.memory_even.get(), out.memory_odd.get()));
+  TRY_ASSIGN(MemoryFilePair files, make_memory_files(id, ram_bytes));
+  TRY_ASSIGN(out.memory_even, reopen(files.even.get(), O_RDONLY));
+  TRY_ASSIGN(out.memory_odd, reopen(files.odd.get(), O_RDONLY));
+  if (fills_on_demand(context_.options)) {
+    TRY_ASSIGN(out.filler, start_filler(entry, zeros, std::move(files), held));
+  } else {
+    TRY(commit::fill_memory(memory, images.chunks(), zeros, files.even.get(), files.odd.get()));
+    TRY(seal_memory_files(files));
+  }
   TRY_ASSIGN(const std::vector<std::byte> state,
              commit::get_bytes(images.chunks(), record.machine->vmstate, record.machine->vmstate_bytes));
   TRY_ASSIGN(out.vmstate, make_memfd("ramet-vmstate", 0));
   TRY(pwrite_all(out.vmstate.get(), state, 0));
-  for (UniqueFd* file : {&out.vmstate, &out.memory_even, &out.memory_odd}) TRY(seal_image_file(*file));
+  TRY(seal_image_file(out.vmstate));
   out.zero_map = zeros.encode();
   MachineRow& row = out.row;
   row.template_digest = entry.details.template_digest;
@@ -186,6 +203,45 @@ Result<MachineImage> Snapshots::load(const std::string& id) {
   row.info.disk_bytes = record.disk.blocks * image::kBlockBytes;
   row.base_image = row.base_memory = id;
   return out;
+}
+
+// Errors: kNotFound (a chunk of it is not in the store, which must be known before a guest waits for it), kCorrupt, kIo.
+Result<std::shared_ptr<MemoryFiller>> Snapshots::start_filler(const Entry& entry, const image::ZeroMap& zeros,
+                                                              MemoryFilePair files, Hold held) {
+  const std::string& id = entry.details.info.id;
+  const chunk::Store& store = context_.images.store().chunks();
+  image::Manifest memory = commit::manifest_in(store, entry.record.machine->memory);
+  TRY_ASSIGN(std::unique_ptr<commit::DemandFill> fill,
+             commit::DemandFill::make(memory, store, zeros, files.even.get(), files.odd.get(), entry.details.working_set));
+  TRY(fill->check_present());
+  return MemoryFiller::start({id, std::move(files), std::move(fill), std::move(held)}, context_.options.memory_fill);
+}
+
+Result<std::shared_ptr<MemoryFiller>> Snapshots::fill_on(const std::string& id, pid_t of) {
+  TRY_ASSIGN(MemoryFilePair files, open_memory_files(of, id));
+  if (is_complete(files)) return std::shared_ptr<MemoryFiller>();
+  struct stat even;
+  if (::fstat(files.even.get(), &even) < 0) return fail_errno("look at a memory file");
+  const std::lock_guard lock(taking_over_);
+  std::weak_ptr<MemoryFiller>& known = taken_over_[{id, even.st_ino}];
+  if (std::shared_ptr<MemoryFiller> there = known.lock()) return there;
+  const Hold held = hold(id);
+  TRY_ASSIGN(const Entry entry, read(id));
+  if (!entry.record.machine) return fail(ErrorKind::kCorrupt, "snapshot '" + id + "' has no memory");
+  image::Manifest memory = commit::manifest_in(context_.images.store().chunks(), entry.record.machine->memory);
+  TRY_ASSIGN(const image::ZeroMap zeros, image::zero_map_of(memory));
+  TRY_ASSIGN(std::shared_ptr<MemoryFiller> filler, start_filler(entry, zeros, std::move(files), held));
+  known = filler;
+  return filler;
+}
+
+void Snapshots::note_working_set(const std::string& id, const std::vector<uint32_t>& chunks) {
+  if (chunks.empty()) return;
+  const std::lock_guard lock(mutex_);
+  Result<Entry> entry = read(id);
+  if (!entry || entry->details.deleted || !entry->details.working_set.empty()) return;
+  entry->details.working_set = chunks;
+  if (const Status noted = write_details(entry->details); !noted) log_warn("snapshot " + id + ": " + noted.error().to_string());
 }
 
 }  // namespace ramet::host

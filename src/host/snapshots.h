@@ -12,7 +12,10 @@
 // (zygotes.h), whose memory or disk stands on which (registry.h). Thread: any; a lock of its own, not held over content.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,6 +26,7 @@
 #include "commit/snapshot_record.h"
 #include "host/context.h"
 #include "host/frozen_machine.h"
+#include "host/memory_filler.h"
 #include "host/snapshot_details.h"
 #include "host/template_boot.h"
 #include "host/zygotes.h"
@@ -51,6 +55,11 @@ class Snapshots {
   Result<std::vector<SnapshotInfo>> list();
   // By id or by name, of users or what a sandbox is paused in.   Errors: kNotFound, kCorrupt, kIo.
   Result<SnapshotDetails> find(const std::string& id_or_name);
+  // What fills memory of it for a machine of an earlier daemon, whose process that is; null: nothing is missing.
+  // Errors: kNotFound (the snapshot, or its files), kCorrupt, kIo.
+  Result<std::shared_ptr<MemoryFiller>> fill_on(const std::string& id, pid_t of);
+  // What machines wait for first when they start from it, where that is not known yet.
+  void note_working_set(const std::string& id, const std::vector<uint32_t>& chunks);
   // Errors: kNotFound, kConflict (a sandbox is paused in it), kIo.
   Status remove(const std::string& id_or_name);
   // Errors: kNotFound, kInvalid (name), kExists.
@@ -96,11 +105,15 @@ class Snapshots {
   std::set<std::string> captured_to_keep(const std::vector<SnapshotDetails>& there);
   void note_use(SnapshotDetails& details);
   Status write_details(const SnapshotDetails& details);
+  Result<std::shared_ptr<MemoryFiller>> start_filler(const Entry& entry, const image::ZeroMap& zeros, MemoryFilePair files,
+                                                     Hold held);
 
   const Context& context_;
   const Zygotes& zygotes_;
   std::atomic<bool> stopping_{false};
   std::mutex storing_captured_;  // one at a time; before mutex_
+  std::mutex taking_over_;
+  std::map<std::pair<std::string, ino_t>, std::weak_ptr<MemoryFiller>> taken_over_;  // guarded by taking_over_; by even file
   std::mutex mutex_;             // a name is checked and given, details are read and replaced, together
   struct Held {
     std::mutex mutex;

@@ -18,6 +18,7 @@ namespace ramet::host {
 struct MachineImage {
   MachineRow row;                             // what the rows of its machines say: template, size, bases; no id
   UniqueFd vmstate, memory_even, memory_odd;  // read-only, sealed
+  std::shared_ptr<MemoryFiller> filler;       // of memory that comes from the store; the files are sealed when it is complete
   std::string zero_map;                       // of memory that came from the store; empty: as vmstate says
   std::shared_ptr<OpenImage> disk;            // whatever happens to its name
   std::shared_ptr<const void> hold;           // keeps the snapshot that it is until the rows of its machines do

@@ -32,6 +32,13 @@ namespace ramet::host {
 enum class SandboxState { kCreating, kRunning, kPausing, kPaused, kResuming, kFailed, kGone };
 const char* state_name(SandboxState state);
 
+// When the memory of a snapshot comes to the machines that run on it.
+enum class MemoryFill {
+  kWhole,         // all of it before any of them starts
+  kOnDemand,      // what they touch at once, the rest meanwhile
+  kOnlyOnDemand,  // what they touch, and never more: for tests
+};
+
 using Labels = std::map<std::string, std::string>;
 
 struct CreateTiming {

@@ -84,7 +84,10 @@ Result<Zygotes::Zygote> Zygotes::acquire_variant(const Key& key, const std::stri
   }
   if (!v) v = variants_[key] = std::make_shared<Variant>();
   v->asked_at = MonotonicClock::now();
-  const auto answer = [&](double boot_ms) { return Zygote{v->zygote, v->row, boot_ms, v->uses}; };
+  const auto answer = [&](double boot_ms) {
+    const bool incomplete = v->image && v->image->filler && !v->image->filler->complete();
+    return Zygote{v->zygote, v->row, incomplete ? v->image->filler : nullptr, boot_ms, v->uses};
+  };
   const auto waited_ms = [&] { return static_cast<double>(monotonic_ns() - begin) / 1e6; };
   if (v->status == "ready" && v->zygote && v->zygote->alive()) return answer(0);
   if (v->status == "booting") {

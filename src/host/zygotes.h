@@ -40,6 +40,7 @@ class Zygotes {
   struct Zygote {
     std::shared_ptr<Machine> machine;
     MachineRow row;                   // what its children's rows say of template, size and bases
+    std::shared_ptr<MemoryFiller> filler;  // while its image is not complete
     double boot_ms = 0;               // spent here waiting for a boot
     std::shared_ptr<const void> use;  // as long as it lives the zygote is not idle
   };

@@ -76,6 +76,7 @@ void Monitor::on_request(control::Server::Ticket ticket, const Request& request,
       *response.mutable_disk_frozen() = *std::move(frozen);
       return server_.respond(ticket, std::move(response));
     }
+    case Op::kGetUserfault: return get_userfault(ticket);
     case Op::kAttachBase: return answer(attach_base(request.attach_base(), fds));
     default: return answer(fail(ErrorKind::kUnsupported, "unknown request " + std::to_string(request.op_case())));
   }
@@ -143,6 +144,15 @@ Status Monitor::attach_base(const AttachBase& request, control::ReceivedFds& fds
   if (disk->has_chunked_base()) loop_->remove(disk->base_socket());
   TRY(disk->attach_base(std::move(chunks)));
   return watch_base();
+}
+
+void Monitor::get_userfault(control::Server::Ticket ticket) {
+  if (!userfault_) return server_.respond_error(ticket, Error(ErrorKind::kNotFound, "all of this machine's memory is there"));
+  Response response;
+  control::FdsToSend fds;
+  response.mutable_userfault()->set_userfault_fd(fds.add(userfault_.get()));
+  response.mutable_userfault()->set_ram_address(describe().ram_address());
+  server_.respond(ticket, std::move(response), fds.fds());
 }
 
 Status Monitor::watch_base() {

@@ -75,6 +75,7 @@ class Monitor {
   Status replace_frozen(const ReplaceFrozen& request, control::ReceivedFds& fds);
   Result<DiskFrozen> swap_overlay(const FreezeDisk& request, control::ReceivedFds& fds);
   Status attach_base(const AttachBase& request, control::ReceivedFds& fds);
+  void get_userfault(control::Server::Ticket ticket);
   Result<Disk*> disk_named(const std::string& id) const;
   Status watch_base();
   Stats stats() const;
@@ -95,6 +96,8 @@ class Monitor {
   void become_child(ForkPlan& plan, size_t index);
   void let_go_of_parent(const std::vector<int>& also_keep);
   Status leave_chain_longer_than(uint32_t forks);
+  Status have_memory_filled(const ChildSetup& setup, control::ReceivedFds& fds);
+  void drop_userfault_when_complete();
   Status grow(int64_t forked_at_ns);
   Status stay_frozen(const ChildSetup& setup, control::ReceivedFds& fds, int64_t forked_at_ns);
   Status adopt_setup(const ChildSetup& setup, control::ReceivedFds& fds);
@@ -114,6 +117,7 @@ class Monitor {
   bool captured_ = false;            // its disk is frozen: it never runs again
   bool frozen_ = false;              // a frozen child: it never runs
   bool disk_read_only_ = false;
+  UniqueFd userfault_;            // while files that RAM is mapped from are being filled
   bool from_image_ = false;       // a zygote, or a child of one that was not restored yet
   std::optional<ForkPlan> fork_;  // set by a request, taken by the main loop
   std::optional<int> exit_code_;

@@ -17,6 +17,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/userfault.h"
 #include "vmm/disk_setup.h"
 #include "vmm/monitor.h"
 
@@ -29,6 +30,7 @@ constexpr std::chrono::seconds kSetupLimit{5};
 constexpr std::chrono::seconds kReportLimit{30};
 // Longer chains of ancestors' memory make fork(2) slower (docs/decisions/0003).
 constexpr uint32_t kForksBeforeRebase = 16;
+constexpr Milliseconds kLookIfComplete{250};
 
 void note_failure(ForkedChild& child, const Error& error) { *child.mutable_failure() = control::to_failure(error); }
 
@@ -180,11 +182,12 @@ void Monitor::await_middle(ForkPlan plan, UniqueFd report, UniqueFd pidfd) {
 
 Monitor::Side Monitor::be_middle(ForkPlan& plan, UniqueFd report) {
   plan.next_overlay.reset();
+  const bool being_filled = userfault_.valid();
   std::vector<int> keep{report.get()};
   for (const ForkPlan::Child& child : plan.children) keep.push_back(child.bootstrap.get());
   let_go_of_parent(keep);
   // Once for all children, who then share the copy. Where it fails each of them tries, and reports it.
-  static_cast<void>(leave_chain_longer_than(kForksBeforeRebase - 1));
+  if (!being_filled) static_cast<void>(leave_chain_longer_than(kForksBeforeRebase - 1));
   Forked answer;
   control::FdsToSend fds;
   std::vector<UniqueFd> pidfds;
@@ -217,6 +220,7 @@ void Monitor::let_go_of_parent(const std::vector<int>& also_keep) {
   const Status dropped = machine_->disk() ? machine_->disk()->drop_overlay() : Status();
   server_.after_fork();
   bootstrap_.reset();
+  userfault_.reset();  // it stands for the parent's memory
   fork_.reset();
   const Status loop = loop_->after_fork();
   machine_->use_loop(*loop_);
@@ -297,6 +301,28 @@ Status Monitor::stay_frozen(const ChildSetup& setup, control::ReceivedFds& fds, 
   return report(std::move(reply));
 }
 
+// What is mapped anew is not watched: a longer chain of ancestors is slower, a page that nobody fills is wrong.
+Status Monitor::have_memory_filled(const ChildSetup& setup, control::ReceivedFds& fds) {
+  TRY_ASSIGN(const UniqueFd device, fds.take(setup.userfault_device_fd(), "userfault device"));
+  if (!machine_->ram().from_image())
+    return fail(ErrorKind::kInvalid, "the memory of this machine comes from no image: nothing of it can be missing");
+  TRY_ASSIGN(userfault_, create_userfault(device.get()));
+  TRY(machine_->ram().watch_faults(userfault_.get()));
+  BootstrapReply reply;
+  control::FdsToSend out;
+  reply.mutable_userfault()->set_userfault_fd(out.add(userfault_.get()));
+  reply.mutable_userfault()->set_ram_address(describe().ram_address());
+  TRY(control::send(bootstrap_.get(), reply, out.fds(), deadline_after(kReportLimit)));
+  drop_userfault_when_complete();
+  return {};
+}
+
+// The last descriptor to be closed wakes whoever found a page missing just before it came.
+void Monitor::drop_userfault_when_complete() {
+  if (machine_->ram().files_complete()) return userfault_.reset();
+  loop_->add_timer(deadline_after(kLookIfComplete), [this] { drop_userfault_when_complete(); });
+}
+
 Status Monitor::grow(int64_t forked_at_ns) {
   ChildSetup setup;
   TRY_ASSIGN(control::ReceivedFds fds, control::receive(bootstrap_.get(), setup, deadline_after(kSetupLimit)));
@@ -307,7 +333,10 @@ Status Monitor::grow(int64_t forked_at_ns) {
     return fail(ErrorKind::kInvalid, "generation id has " + std::to_string(setup.generation_id().size()) + " bytes, not 16");
   std::memcpy(id.data(), setup.generation_id().data(), id.size());
 
-  TRY(leave_chain_longer_than(kForksBeforeRebase));
+  if (setup.userfault_device_fd() != 0)
+    TRY(have_memory_filled(setup, fds));
+  else
+    TRY(leave_chain_longer_than(kForksBeforeRebase));
   BootstrapReply reply;
   TRY(machine_->build(*system_));
   const int64_t vm_created_at = monotonic_ns();

@@ -1,5 +1,6 @@
 #include "vmm/memory/guest_ram.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "base/all_zero.h"
 #include "base/file.h"
+#include "base/userfault.h"
 #include "vmm/memory/page_map.h"
 
 namespace ramet::vmm {
@@ -134,6 +136,30 @@ Status GuestRam::rebase_piece(const image::RamPiece& piece, const PageMap& pages
   if (::mremap(room.base, piece.length, piece.length, MREMAP_MAYMOVE | MREMAP_FIXED, base() + piece.offset) == MAP_FAILED)
     return fail_errno("move rebased guest memory");
   return {};
+}
+
+Status GuestRam::watch_faults(int userfault) const {
+  const std::vector<image::RamPiece> pieces = zeros_.pieces();
+  // Neighbours together: the kernel takes a range across mappings.
+  for (size_t first = 0, i = 0; i < pieces.size(); i++) {
+    if (pieces[i].anonymous) {
+      first = i + 1;
+      continue;
+    }
+    if (i + 1 < pieces.size() && !pieces[i + 1].anonymous) continue;
+    const uint64_t begin = pieces[first].offset, end = pieces[i].offset + pieces[i].length;
+    TRY(ramet::watch_faults(userfault, {base() + begin, end - begin}));
+    first = i + 1;
+  }
+  return {};
+}
+
+bool GuestRam::files_complete() const {
+  const auto sealed = [](const UniqueFd& file) {
+    const int seals = ::fcntl(file.get(), F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_WRITE) != 0;
+  };
+  return sealed(even_) && sealed(odd_);
 }
 
 std::vector<int> GuestRam::descriptors() const {

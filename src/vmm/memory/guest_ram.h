@@ -51,6 +51,11 @@ class GuestRam {
   // fork(2) with every generation (docs/decisions/0003). Costs a copy of what was written.   Requires: single-threaded, no VM.
   Status rebase();
 
+  // Whoever touches a page that the image's files do not hold waits for it, as base/userfault.h says.   Requires: an image.
+  Status watch_faults(int userfault) const;
+  // Nothing is missing in the files any more, and nobody can change them.
+  bool files_complete() const;
+
   // Descriptors a forked child must keep: they are mapped again by rebase().
   std::vector<int> descriptors() const;
   // True when no page of RAM belongs to this process alone: what a zygote must always be.

@@ -207,6 +207,8 @@ void HostImpl::kill_strays() {
     const std::lock_guard lock(births_mutex_);
     births = births_under_way_;
   }
+  // In this order too: a leaf that is there now had its row before.
+  const std::vector<std::pair<std::string, std::string>> leaves = cgroups_.leaves();
   const Result<std::vector<MachineRow>> rows = registry_->machines();
   if (!rows) return;
   std::set<pid_t> known;
@@ -216,7 +218,7 @@ void HostImpl::kill_strays() {
     ids.insert(r.info.id);
   }
   std::map<pid_t, int> seen;
-  for (const auto& [family, leaf] : cgroups_.leaves()) {
+  for (const auto& [family, leaf] : leaves) {
     if (births.count(family)) continue;
     const std::vector<pid_t> members = cgroups_.members(family, leaf);
     for (const pid_t pid : members) {

@@ -340,6 +340,19 @@ INSTANTIATE_TEST_SUITE_P(EveryStep, CrashTest, ::testing::ValuesIn(all_crash_poi
                            return name;
                          });
 
+// What is being born has its row, and its control group stays, whenever somebody looks for what belongs to nobody.
+TEST_F(HostVmTest, MachinesAreBornWhileStraysAreLookedFor) {
+  host_.reset();
+  options_ = tiny_options(root_);
+  options_->janitor_interval = options_->stray_interval = Milliseconds(1);
+  for (int i = 0; i < 5; i++) {
+    open();  // a new zygote, at the time of the first look
+    for (int k = 0; k < 5; k++) EXPECT_TRUE(host_->remove(create().id));
+    host_.reset();
+  }
+  open();
+}
+
 TEST_F(HostVmTest, RoundsOfCreateForkKillLeaveNothing) {
   const char* asked = std::getenv("RAMET_SOAK_ROUNDS");
   const int rounds = asked ? std::atoi(asked) : 100;

@@ -59,8 +59,8 @@ Result<std::unique_ptr<DemandFill>> DemandFill::make(image::Manifest& manifest, 
   return out;
 }
 
-Status DemandFill::check_present() const {
-  for (const uint32_t chunk : order_) {
+Status DemandFill::check_present(size_t count) const {
+  for (const uint32_t chunk : std::span(order_).first(std::min(count, order_.size()))) {
     if (names_[chunk] == image::kZeros) continue;
     TRY_ASSIGN(const bool there, store_.has(names_[chunk]));
     if (!there) return fail(ErrorKind::kNotFound, "chunk " + std::to_string(chunk) + " of memory is not in the store");

@@ -36,8 +36,9 @@ class DemandFill {
                                                   const image::ZeroMap& zeros, int even, int odd,
                                                   const std::vector<uint32_t>& first = {});
 
-  // Whether the store has all that is missing.   Errors: kNotFound, kIo.
-  Status check_present() const;
+  // Whether the store has the first `count` chunks of the order. Looking for all of a large image takes longer than a start.
+  // Errors: kNotFound, kIo.
+  Status check_present(size_t count) const;
   // Where this byte of RAM lies is in its file when it returns.   Errors: kInvalid (no data piece), those of Store::get, kNoSpace,
   // kIo.
   Status need(uint64_t offset);

@@ -105,7 +105,10 @@ void finish_birth(const Context& c, Birth& b, UniqueFd pidfd, ForkStrictness str
     b.row.info.timing.total_ms = ms_between(b.requested_at_ns, now);
     b.ready_ms = b.row.info.timing.total_ms;
   }
-  if (!done)
+  const std::optional<Error> missing = b.filler ? b.filler->trouble() : std::nullopt;
+  if (!done && missing)
+    b.error = Error(*missing).with_context("memory of the new machine");
+  else if (!done)
     b.error = done.error();
   else
     crash_point(create ? "create.identified" : "fork.identified");

@@ -127,20 +127,35 @@ void MemoryFiller::note_if_complete() {
   changed_.notify_all();
 }
 
+void MemoryFiller::note_trouble(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  if (!trouble_) log_error("memory of " + content_.image + ", which machines run on: " + error.to_string());
+  trouble_ = error;
+}
+
+void MemoryFiller::note_no_trouble() {
+  const std::lock_guard lock(mutex_);
+  trouble_.reset();
+}
+
+std::optional<Error> MemoryFiller::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return trouble_;
+}
+
 void MemoryFiller::fill_rest() {
   const auto stopped = [&](Milliseconds wait) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, wait, [&] { return stop_ || complete_; });
   };
-  bool told = false;
   while (!stopped(Milliseconds(0))) {
     const Result<std::optional<uint64_t>> done = content_.fill->fill_next();
     crash_point("fill.rest");
     if (!done) {
-      if (!told) log_error("memory of " + content_.image + ", which machines run on: " + done.error().to_string());
-      told = true;
+      note_trouble(done.error());
       stopped(kTryAgain);
     } else if (*done) {
+      note_no_trouble();
       note_if_complete();
     } else {  // the others are fetched by those that wait for them, or failed
       content_.fill->start_over();
@@ -200,15 +215,15 @@ void MemoryFiller::Faults::answer() {
 bool MemoryFiller::Faults::answer_one(uint64_t address) {
   if (address < ram_address_) return true;  // none of its memory, whatever it is
   const uint64_t offset = address - ram_address_;
-  for (bool told = false;;) {
+  for (;;) {
     const Status there = filler_->content_.fill->need(offset);
     if (there) break;
     if (there.error().kind() == ErrorKind::kInvalid) return true;  // likewise
-    if (!told) log_error("memory of " + filler_->content_.image + ", which a machine waits for: " + there.error().to_string());
-    told = true;
+    filler_->note_trouble(there.error());
     if (wait_a_moment()) return false;
   }
   crash_point("fill.fault");
+  filler_->note_no_trouble();
   filler_->note_if_complete();
   constexpr uint64_t kChunk = commit::DemandFill::kChunk;
   const Status woken = wake_faults(userfault_.get(), ram_address_ + offset / kChunk * kChunk, kChunk);

@@ -57,6 +57,8 @@ class MemoryFiller : public std::enable_shared_from_this<MemoryFiller> {
   Status wait_complete(Deadline deadline);
   // False: it is not complete, and another family's.
   bool claim(const std::string& family);
+  // Why the last chunk that was wanted did not come; nullopt: it did.
+  std::optional<Error> trouble() const;
   // In the order in which they were waited for.
   std::vector<uint32_t> touched() const { return content_.fill->touched(); }
   uint64_t missing_chunks() const { return content_.fill->missing_chunks(); }
@@ -87,6 +89,9 @@ class MemoryFiller : public std::enable_shared_from_this<MemoryFiller> {
   MemoryFiller(Content content, MemoryFill mode);
   void fill_rest();
   void note_if_complete();
+  // Told to people once in a row.
+  void note_trouble(const Error& error);
+  void note_no_trouble();
 
   Content content_;  // its files go when it is complete
   mutable std::mutex mutex_;
@@ -94,6 +99,7 @@ class MemoryFiller : public std::enable_shared_from_this<MemoryFiller> {
   bool complete_ = false;  // guarded by mutex_
   bool stop_ = false;      // guarded by mutex_
   std::string family_;     // guarded by mutex_; whose it is; empty: nobody's yet
+  std::optional<Error> trouble_;  // guarded by mutex_
   std::thread rest_;
 };
 

@@ -198,9 +198,12 @@ TEST_F(MemoryFillerTest, WhatCannotBeReadIsWaitedFor) {
   serve();
   std::future<std::byte> reader = reads(mapped_.memory[12 * kMiB]);
   EXPECT_TRUE(waits(reader));
+  ASSERT_TRUE(filler_->trouble());
+  EXPECT_EQ(filler_->trouble()->kind(), ErrorKind::kNotFound) << filler_->trouble()->to_string();
   move_all(away, packs_path());
   EXPECT_EQ(reader.get(), byte_of(12 * kMiB));
   EXPECT_TRUE(filler_->wait_complete(deadline_after(Milliseconds(60'000))));
+  EXPECT_FALSE(filler_->trouble());
 }
 
 TEST_F(MemoryFillerTest, AChunkThatIsNotInTheStoreIsKnownBefore) {
@@ -211,7 +214,7 @@ TEST_F(MemoryFillerTest, AChunkThatIsNotInTheStoreIsKnownBefore) {
   const MemoryFilePair files = new_files();
   const std::unique_ptr<commit::DemandFill> fill =
       commit::DemandFill::make(manifest, *store_, image::zero_map_of(manifest).value(), files.even.get(), files.odd.get()).value();
-  EXPECT_EQ(fill->check_present().error().kind(), ErrorKind::kNotFound);
+  EXPECT_EQ(fill->check_present(8).error().kind(), ErrorKind::kNotFound);
 }
 
 // A taken-over monitor says that its memory lies elsewhere, or makes holes into pages of zeros: what others get is right.

@@ -184,7 +184,7 @@ Result<MachineImage> Snapshots::load(const std::string& id) {
   TRY_ASSIGN(out.memory_even, reopen(files.even.get(), O_RDONLY));
   TRY_ASSIGN(out.memory_odd, reopen(files.odd.get(), O_RDONLY));
   if (fills_on_demand(context_.options)) {
-    TRY_ASSIGN(out.filler, start_filler(entry, zeros, std::move(files), held));
+    TRY_ASSIGN(out.filler, start_filler(entry, memory, zeros, std::move(files), held));
   } else {
     TRY(commit::fill_memory(memory, images.chunks(), zeros, files.even.get(), files.odd.get()));
     TRY(seal_memory_files(files));
@@ -205,15 +205,15 @@ Result<MachineImage> Snapshots::load(const std::string& id) {
   return out;
 }
 
-// Errors: kNotFound (a chunk of it is not in the store, which must be known before a guest waits for it), kCorrupt, kIo.
-Result<std::shared_ptr<MemoryFiller>> Snapshots::start_filler(const Entry& entry, const image::ZeroMap& zeros,
-                                                              MemoryFilePair files, Hold held) {
+// Errors: kNotFound (what is wanted first is not in the store), kCorrupt, kIo.
+Result<std::shared_ptr<MemoryFiller>> Snapshots::start_filler(const Entry& entry, image::Manifest& memory,
+                                                              const image::ZeroMap& zeros, MemoryFilePair files, Hold held) {
+  constexpr size_t kChecked = 64;
   const std::string& id = entry.details.info.id;
   const chunk::Store& store = context_.images.store().chunks();
-  image::Manifest memory = commit::manifest_in(store, entry.record.machine->memory);
   TRY_ASSIGN(std::unique_ptr<commit::DemandFill> fill,
              commit::DemandFill::make(memory, store, zeros, files.even.get(), files.odd.get(), entry.details.working_set));
-  TRY(fill->check_present());
+  TRY(fill->check_present(kChecked));
   return MemoryFiller::start({id, std::move(files), std::move(fill), std::move(held)}, context_.options.memory_fill);
 }
 
@@ -230,7 +230,7 @@ Result<std::shared_ptr<MemoryFiller>> Snapshots::fill_on(const std::string& id, 
   if (!entry.record.machine) return fail(ErrorKind::kCorrupt, "snapshot '" + id + "' has no memory");
   image::Manifest memory = commit::manifest_in(context_.images.store().chunks(), entry.record.machine->memory);
   TRY_ASSIGN(const image::ZeroMap zeros, image::zero_map_of(memory));
-  TRY_ASSIGN(std::shared_ptr<MemoryFiller> filler, start_filler(entry, zeros, std::move(files), held));
+  TRY_ASSIGN(std::shared_ptr<MemoryFiller> filler, start_filler(entry, memory, zeros, std::move(files), held));
   known = filler;
   return filler;
 }

@@ -105,8 +105,8 @@ class Snapshots {
   std::set<std::string> captured_to_keep(const std::vector<SnapshotDetails>& there);
   void note_use(SnapshotDetails& details);
   Status write_details(const SnapshotDetails& details);
-  Result<std::shared_ptr<MemoryFiller>> start_filler(const Entry& entry, const image::ZeroMap& zeros, MemoryFilePair files,
-                                                     Hold held);
+  Result<std::shared_ptr<MemoryFiller>> start_filler(const Entry& entry, image::Manifest& memory,
+                                                     const image::ZeroMap& zeros, MemoryFilePair files, Hold held);
 
   const Context& context_;
   const Zygotes& zygotes_;

@@ -98,6 +98,7 @@ class Monitor {
   Status leave_chain_longer_than(uint32_t forks);
   Status have_memory_filled(const ChildSetup& setup, control::ReceivedFds& fds);
   void drop_userfault_when_complete();
+  void end_with_daemon(bool also_while_waiting);
   Status grow(int64_t forked_at_ns);
   Status stay_frozen(const ChildSetup& setup, control::ReceivedFds& fds, int64_t forked_at_ns);
   Status adopt_setup(const ChildSetup& setup, control::ReceivedFds& fds);

@@ -8,6 +8,8 @@
 //                                                 go on; Ready    (or stay as it is: a frozen child, for a snapshot)
 // For n > 1 the parent forks one child in between, which never runs the machine, forks the n children, reports them and ends:
 // the parent stands still for one fork(2) only.
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -313,8 +315,20 @@ Status Monitor::have_memory_filled(const ChildSetup& setup, control::ReceivedFds
   reply.mutable_userfault()->set_userfault_fd(out.add(userfault_.get()));
   reply.mutable_userfault()->set_ram_address(describe().ram_address());
   TRY(control::send(bootstrap_.get(), reply, out.fds(), deadline_after(kReportLimit)));
+  end_with_daemon(true);
   drop_userfault_when_complete();
   return {};
+}
+
+// The main thread may wait for memory before it looks at its sockets again. If the daemon goes then nobody ever brings any: its
+// hang-up ends this process by SIGIO, whatever a thread waits for.
+void Monitor::end_with_daemon(bool also_while_waiting) {
+  const int socket = bootstrap_.get();
+  const int flags = ::fcntl(socket, F_GETFL);
+  ::fcntl(socket, F_SETOWN, ::getpid());
+  ::fcntl(socket, F_SETFL, also_while_waiting ? flags | O_ASYNC : flags & ~O_ASYNC);
+  pollfd gone{socket, 0, 0};
+  if (::poll(&gone, 1, 0) > 0) ::_exit(1);
 }
 
 // The last descriptor to be closed wakes whoever found a page missing just before it came.
@@ -351,6 +365,7 @@ Status Monitor::grow(int64_t forked_at_ns) {
     set_machine_going();
     ready.set_running_at_ns(machine_->wait_entered_ns());
   }
+  if (setup.userfault_device_fd() != 0) end_with_daemon(false);
   TRY(watch_bootstrap());
   return report(std::move(reply));
 }

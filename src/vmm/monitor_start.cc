@@ -157,6 +157,7 @@ void Monitor::on_bootstrap_event() {
   if (!received && received.error().kind() == ErrorKind::kTimeout) return;
   if (!received || !command.commit()) {
     log_warn("the daemon gave up before it committed");
+    if (userfault_) ::_exit(2);  // vCPUs may wait for memory that nobody brings
     exit_code_ = 2;
     loop_->stop();
     return;

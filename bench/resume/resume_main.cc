@@ -143,7 +143,8 @@ int main(int argc, char** argv) {
     std::map<std::string, bench::Series> smallest;
     for (const uint64_t size : sizes) {
       const std::string id = subject.paused_with(size);
-      for (const auto& [fill, name] : {std::pair(MemoryFill::kOnDemand, "on demand"), std::pair(MemoryFill::kWhole, "before it starts")}) {
+      for (const auto& [fill, name] :
+           {std::pair(MemoryFill::kOnDemand, "on demand"), std::pair(MemoryFill::kWhole, "before it starts")}) {
         subject.open(fill);
         bench::Series running, pass;
         for (int i = 0; i < rounds; i++) {

@@ -37,7 +37,8 @@ Result<UniqueFd> create_userfault(int device) {
 
 Status watch_faults(int userfault, std::span<std::byte> range) {
   uffdio_register wanted{};
-  wanted.range = {reinterpret_cast<uint64_t>(range.data()), range.size()};  // Safety: an address for the kernel, not followed here
+  wanted.range = {reinterpret_cast<uint64_t>(range.data()),
+                  range.size()};  // Safety: an address for the kernel, not followed here
   wanted.mode = UFFDIO_REGISTER_MODE_MISSING;
   if (::ioctl(userfault, UFFDIO_REGISTER, &wanted) < 0) return fail_errno("watch faults of guest memory");
   return {};

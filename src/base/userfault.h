@@ -1,9 +1,8 @@
-// base/userfault.h - userfaultfd(2): a thread that touches a page of a registered mapping that is not there yet waits, and whoever
-// holds the descriptor is told and lets it go on. For private mappings of a memory file the page comes into being by writing it
-// to the file: after that faults of it ask nobody.
-// Not here: who fills what (commit/demand_fill.h). Thread: stateless. A descriptor belongs to the process that created it and
-// stands for that process's mappings only; children of fork(2) are not covered, and must have their own.
-// Source: ioctl_userfaultfd(2), Documentation/admin-guide/mm/userfaultfd.rst.
+// base/userfault.h - userfaultfd(2): a thread that touches a page of a registered mapping that is not there yet waits, and
+// whoever holds the descriptor is told and lets it go on. For private mappings of a memory file the page comes into being by
+// writing it to the file: after that faults of it ask nobody. Not here: who fills what (commit/demand_fill.h). Thread:
+// stateless. A descriptor belongs to the process that created it and stands for that process's mappings only; children of
+// fork(2) are not covered, and must have their own. Source: ioctl_userfaultfd(2), Documentation/admin-guide/mm/userfaultfd.rst.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,8 @@ class UserfaultTest : public ::testing::Test {
   }
   std::span<std::byte> map() {
     // Safety: a private mapping of a file of this length, kept in regions_.
-    regions_.push_back(MappedRegion::map(kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file_.get()).value());
+    regions_.push_back(
+        MappedRegion::map(kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file_.get()).value());
     return {regions_.back().data(), kPages * kPage};
   }
   UniqueFd watched(std::span<std::byte> range) {
@@ -115,7 +116,8 @@ TEST_F(UserfaultTest, AForkedChildHasItsOwnAndSharesThePages) {
     const UniqueFd own = create_userfault(device_.get()).value();
     const bool watched = watch_faults(own.get(), memory).has_value();
     const std::array<int, 1> fds{own.get()};
-    const bool sent = send_message(pair.b.get(), std::as_bytes(std::span("x", 1)), fds, deadline_after(Milliseconds(1000))).has_value();
+    const bool sent =
+        send_message(pair.b.get(), std::as_bytes(std::span("x", 1)), fds, deadline_after(Milliseconds(1000))).has_value();
     ::_exit(watched && sent && memory[3 * kPage] == std::byte{42} ? 0 : 1);
   }
   Received received = receive_message(pair.a.get(), 16, deadline_after(Milliseconds(5000))).value();

@@ -29,8 +29,8 @@ Result<std::unique_ptr<DemandFill>> DemandFill::make(image::Manifest& manifest, 
   for (const int file : {even, odd}) {
     TRY_ASSIGN(const uint64_t size, file_size(file));
     if (size != ram_bytes)
-      return fail(ErrorKind::kInvalid, "a memory file of " + std::to_string(size) + " bytes; expected one of " +
-                                           std::to_string(ram_bytes));
+      return fail(ErrorKind::kInvalid,
+                  "a memory file of " + std::to_string(size) + " bytes; expected one of " + std::to_string(ram_bytes));
   }
   std::unique_ptr<DemandFill> out(new DemandFill(store, ram_bytes, even, odd));
   const uint64_t chunks = ram_bytes / kChunk;

@@ -28,10 +28,10 @@ class DemandFill {
   static constexpr uint64_t kChunk = image::chunk_blocks(image::ImageKind::kMemory) * image::kBlockBytes;
   static constexpr size_t kMaxTouched = 4096;  // chunks that are noted as touched
 
-  // `zeros` is what image::zero_map_of() says of this manifest, which is read here and not needed later. The files are borrowed,
-  // may have been filled in part before, and hold nothing else. `first`: chunks that fill_next() takes before the others; any
-  // numbers.
-  // Errors: kInvalid (no memory, a map that does not fit it, files not of its size), and those of the manifest's pages.
+  // `zeros` is what image::zero_map_of() says of this manifest, which is read here and not needed later. The files are
+  // borrowed, may have been filled in part before, and hold nothing else. `first`: chunks that fill_next() takes before the
+  // others; any numbers. Errors: kInvalid (no memory, a map that does not fit it, files not of its size), and those of the
+  // manifest's pages.
   static Result<std::unique_ptr<DemandFill>> make(image::Manifest& manifest, const chunk::Store& store,
                                                   const image::ZeroMap& zeros, int even, int odd,
                                                   const std::vector<uint32_t>& first = {});
@@ -39,11 +39,11 @@ class DemandFill {
   // Whether the store has the first `count` chunks of the order. Looking for all of a large image takes longer than a start.
   // Errors: kNotFound, kIo.
   Status check_present(size_t count) const;
-  // Where this byte of RAM lies is in its file when it returns.   Errors: kInvalid (no data piece), those of Store::get, kNoSpace,
-  // kIo.
+  // Where this byte of RAM lies is in its file when it returns.   Errors: kInvalid (no data piece), those of Store::get,
+  // kNoSpace, kIo.
   Status need(uint64_t offset);
-  // The next chunk of the order that nobody has fetched; nullopt: there is none left to take, though others may be filling some.
-  // True: it is there. Errors: as need(); the chunk stays missing.
+  // The next chunk of the order that nobody has fetched; nullopt: there is none left to take, though others may be filling
+  // some. True: it is there. Errors: as need(); the chunk stays missing.
   Result<std::optional<uint64_t>> fill_next();
   // Chunks that failed are taken once more by fill_next().
   void start_over() { next_ = 0; }

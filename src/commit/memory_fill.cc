@@ -14,7 +14,8 @@ Status check_empty(int file) {
   struct stat st;
   if (::fstat(file, &st) < 0) return fail_errno("size of a memory file");
   if (st.st_blocks == 0) return {};
-  return fail(ErrorKind::kInvalid, "a memory file with " + std::to_string(st.st_blocks * 512) + " bytes in it; expected an empty one");
+  return fail(ErrorKind::kInvalid,
+              "a memory file with " + std::to_string(st.st_blocks * 512) + " bytes in it; expected an empty one");
 }
 
 }  // namespace
@@ -28,7 +29,8 @@ Status fill_memory(image::Manifest& manifest, const chunk::Store& store, const i
       TRY_ASSIGN(const std::optional<uint64_t> done, fill->fill_next());
       if (!done) return {};
       if (tell && progress)
-        progress({(fill->total_chunks() - fill->missing_chunks()) * DemandFill::kChunk, fill->total_chunks() * DemandFill::kChunk});
+        progress(
+            {(fill->total_chunks() - fill->missing_chunks()) * DemandFill::kChunk, fill->total_chunks() * DemandFill::kChunk});
     }
   };
   std::vector<Status> outcomes(threads_beside_this_one());

@@ -158,7 +158,8 @@ TEST_F(MemoryFillVmTest, TheNextDaemonTakesOver) {
 TEST_F(MemoryFillVmTest, WhatTheFirstStartTouchedIsNoted) {
   const auto details = [&] {
     for (const std::string& name : names_in(root_ + "/state/store/snapshots"))
-      if (name.starts_with(snapshot_)) return read_file(root_ + "/state/store/snapshots/" + name, 1u << 20).value_or("unreadable");
+      if (name.starts_with(snapshot_))
+        return read_file(root_ + "/state/store/snapshots/" + name, 1u << 20).value_or("unreadable");
     return std::string("not there");
   };
   EXPECT_NE(details().find("\"working_set\":[]"), std::string::npos);

@@ -21,7 +21,9 @@ namespace {
 
 constexpr Milliseconds kTryAgain{250};
 
-std::string file_name(const std::string& image, bool even) { return "ramet-memory-" + std::string(even ? "even-" : "odd-") + image; }
+std::string file_name(const std::string& image, bool even) {
+  return "ramet-memory-" + std::string(even ? "even-" : "odd-") + image;
+}
 
 Result<UniqueFd> make_memory_file(const std::string& image, bool even, uint64_t bytes) {
   TRY_ASSIGN(UniqueFd fd, make_memfd(file_name(image, even).c_str(), bytes));
@@ -103,8 +105,8 @@ bool MemoryFiller::complete() const {
 Status MemoryFiller::wait_complete(Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (changed_.wait_until(lock, deadline, [&] { return complete_; })) return {};
-  return fail(ErrorKind::kTimeout, "the memory of " + content_.image + " is not all here yet: " +
-                                       std::to_string(missing_chunks()) + " of " +
+  return fail(ErrorKind::kTimeout, "the memory of " + content_.image +
+                                       " is not all here yet: " + std::to_string(missing_chunks()) + " of " +
                                        std::to_string(content_.fill->total_chunks()) + " chunks are missing");
 }
 
@@ -120,7 +122,8 @@ void MemoryFiller::note_if_complete() {
   if (!content_.fill->complete()) return;
   const std::lock_guard lock(mutex_);
   if (complete_) return;
-  if (const Status sealed = seal_memory_files(content_.files); !sealed) return log_error(content_.image + ": " + sealed.error().to_string());
+  if (const Status sealed = seal_memory_files(content_.files); !sealed)
+    return log_error(content_.image + ": " + sealed.error().to_string());
   content_.files = {};
   content_.hold.reset();
   complete_ = true;

@@ -96,9 +96,9 @@ class MemoryFiller : public std::enable_shared_from_this<MemoryFiller> {
   Content content_;  // its files go when it is complete
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool complete_ = false;  // guarded by mutex_
-  bool stop_ = false;      // guarded by mutex_
-  std::string family_;     // guarded by mutex_; whose it is; empty: nobody's yet
+  bool complete_ = false;         // guarded by mutex_
+  bool stop_ = false;             // guarded by mutex_
+  std::string family_;            // guarded by mutex_; whose it is; empty: nobody's yet
   std::optional<Error> trouble_;  // guarded by mutex_
   std::thread rest_;
 };

@@ -1,4 +1,5 @@
-// Memory that comes while it is used: this process takes the part of the machines, whose mappings are private ones of the files.
+// Memory that comes while it is used: this process takes the part of the machines, whose mappings are private ones of the
+// files.
 #include "host/memory_filler.h"
 
 #include <fcntl.h>
@@ -42,7 +43,8 @@ class MemoryFillerTest : public commit::testing::MemoryFixture {
     out.memory = {out.pieces.back().data(), kRam};
     out.userfault = create_userfault(open_userfault_device().value().get()).value();
     for (const image::RamPiece& piece : zeros.pieces()) {
-      const UniqueFd reading = piece.anonymous ? UniqueFd() : ramet::reopen((piece.file == 0 ? files.even : files.odd).get(), O_RDONLY).value();
+      const UniqueFd reading =
+          piece.anonymous ? UniqueFd() : ramet::reopen((piece.file == 0 ? files.even : files.odd).get(), O_RDONLY).value();
       const int flags = MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED | (piece.anonymous ? MAP_ANONYMOUS : 0);
       // Safety: within the region above.
       void* const p = ::mmap(out.memory.data() + piece.offset, piece.length, PROT_READ | PROT_WRITE, flags, reading.get(),
@@ -88,7 +90,9 @@ class MemoryFillerTest : public commit::testing::MemoryFixture {
   static std::future<std::byte> reads(const std::byte& b) {
     return std::async(std::launch::async, [&b] { return static_cast<const volatile std::byte&>(b); });
   }
-  static bool waits(const std::future<std::byte>& reader) { return reader.wait_for(Milliseconds(100)) == std::future_status::timeout; }
+  static bool waits(const std::future<std::byte>& reader) {
+    return reader.wait_for(Milliseconds(100)) == std::future_status::timeout;
+  }
 
   image::ManifestRoot root_;
   image::ZeroMap zeros_{kRam};
@@ -213,7 +217,8 @@ TEST_F(MemoryFillerTest, AChunkThatIsNotInTheStoreIsKnownBefore) {
   ASSERT_TRUE(manifest.set(2, nobodys));
   const MemoryFilePair files = new_files();
   const std::unique_ptr<commit::DemandFill> fill =
-      commit::DemandFill::make(manifest, *store_, image::zero_map_of(manifest).value(), files.even.get(), files.odd.get()).value();
+      commit::DemandFill::make(manifest, *store_, image::zero_map_of(manifest).value(), files.even.get(), files.odd.get())
+          .value();
   EXPECT_EQ(fill->check_present(8).error().kind(), ErrorKind::kNotFound);
 }
 

@@ -51,7 +51,8 @@ Result<ReadyReport> await_ready(int socket, Deadline deadline, const OnUserfault
     TRY_ASSIGN(Received packet, receive_message(socket, vmm::control::kMaxControlBytes, deadline));
     if (packet.eof) return fail(ErrorKind::kUnavailable, "the monitor ended before it was ready");
     vmm::BootstrapReply reply;
-    if (!reply.ParseFromString(packet.bytes)) return fail(ErrorKind::kCorrupt, "the monitor's first packet is no BootstrapReply");
+    if (!reply.ParseFromString(packet.bytes))
+      return fail(ErrorKind::kCorrupt, "the monitor's first packet is no BootstrapReply");
     if (reply.has_failed()) return tl::unexpected<Error>(error_of(reply.failed()));
     if (reply.has_ready()) return ReadyReport{reply.ready(), packet.sender_pid};
     if (!reply.has_userfault() || !first || !on_userfault)

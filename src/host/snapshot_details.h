@@ -16,12 +16,12 @@ namespace ramet::host {
 struct SnapshotDetails {
   SnapshotInfo info;
   std::string template_digest;
-  std::string paused;        // the sandbox whose saved state it is; empty: a user asked for it
-  int64_t time_left_ns = 0;  // of that sandbox, when it was paused; 0: it may live as long as it wants
+  std::string paused;                 // the sandbox whose saved state it is; empty: a user asked for it
+  int64_t time_left_ns = 0;           // of that sandbox, when it was paused; 0: it may live as long as it wants
   std::vector<uint32_t> working_set;  // chunks of its memory that a machine waited for first, in that order
-  bool captured = false;     // a template's machine after its boot, which snapshots stand on; nobody's
-  std::string saved_as;      // the template that it is, of that name; empty: none
-  bool deleted = false;      // nobody may use it any more, but something still stands on it
+  bool captured = false;              // a template's machine after its boot, which snapshots stand on; nobody's
+  std::string saved_as;               // the template that it is, of that name; empty: none
+  bool deleted = false;               // nobody may use it any more, but something still stands on it
 };
 
 // The processor's name; machines of one are not started on another.

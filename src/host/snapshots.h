@@ -105,8 +105,8 @@ class Snapshots {
   std::set<std::string> captured_to_keep(const std::vector<SnapshotDetails>& there);
   void note_use(SnapshotDetails& details);
   Status write_details(const SnapshotDetails& details);
-  Result<std::shared_ptr<MemoryFiller>> start_filler(const Entry& entry, image::Manifest& memory,
-                                                     const image::ZeroMap& zeros, MemoryFilePair files, Hold held);
+  Result<std::shared_ptr<MemoryFiller>> start_filler(const Entry& entry, image::Manifest& memory, const image::ZeroMap& zeros,
+                                                     MemoryFilePair files, Hold held);
 
   const Context& context_;
   const Zygotes& zygotes_;
@@ -114,7 +114,7 @@ class Snapshots {
   std::mutex storing_captured_;  // one at a time; before mutex_
   std::mutex taking_over_;
   std::map<std::pair<std::string, ino_t>, std::weak_ptr<MemoryFiller>> taken_over_;  // guarded by taking_over_; by even file
-  std::mutex mutex_;             // a name is checked and given, details are read and replaced, together
+  std::mutex mutex_;  // a name is checked and given, details are read and replaced, together
   struct Held {
     std::mutex mutex;
     std::multiset<std::string> ids;  // guarded by mutex

@@ -39,10 +39,10 @@ class Zygotes {
 
   struct Zygote {
     std::shared_ptr<Machine> machine;
-    MachineRow row;                   // what its children's rows say of template, size and bases
+    MachineRow row;                        // what its children's rows say of template, size and bases
     std::shared_ptr<MemoryFiller> filler;  // while its image is not complete
-    double boot_ms = 0;               // spent here waiting for a boot
-    std::shared_ptr<const void> use;  // as long as it lives the zygote is not idle
+    double boot_ms = 0;                    // spent here waiting for a boot
+    std::shared_ptr<const void> use;       // as long as it lives the zygote is not idle
   };
   // Errors: kNotFound, kInvalid (size), and those of boot_template().
   Result<Zygote> acquire(const std::string& name, std::optional<uint32_t> vcpus, std::optional<uint64_t> memory_mib);

@@ -318,7 +318,11 @@ TEST_P(CrashTest, NothingIsLostOrLeft) {
       EXPECT_EQ(create("warm").state, SandboxState::kRunning);
       EXPECT_TRUE(host_->remove_template("warm"));
     }
-  EXPECT_EQ(create().state, SandboxState::kRunning);
+  const SandboxInfo fresh = create();
+  EXPECT_EQ(fresh.state, SandboxState::kRunning);
+  host_.reset();
+  EXPECT_EQ(step(fresh.id), 1u) << "it stands on memory that is not right";
+  ASSERT_NO_FATAL_FAILURE(open());
   for (const SandboxInfo& s : host_->list()) EXPECT_TRUE(host_->remove(s.id));
   EXPECT_TRUE(host_->tree().empty());
   const size_t zygote_overlays = 0;  // the tiny guest wrote nothing

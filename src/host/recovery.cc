@@ -81,7 +81,10 @@ bool HostImpl::adopt_one(const MachineRow& row) {
         base_image_id(row.base_image).space == ImageSpace::kSnapshot && !snapshots_->is_of_template(row.base_image);
     const Result<Template> source =
         of_snapshot ? fail(ErrorKind::kNotFound, "of a snapshot") : template_store_->get(row.info.template_name);
-    if (!source || source->digest != row.template_digest) {
+    // What is missing in its files nobody would bring to its children.
+    const Result<MemoryFilePair> files = open_memory_files(facts.pid, row.base_memory);
+    const bool complete = !files || is_complete(*files);
+    if (!source || source->digest != row.template_digest || !complete) {
       (*machine)->kill();
       (*machine)->wait_end(deadline_after(kAdoptDeadline));
       return false;

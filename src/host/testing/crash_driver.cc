@@ -40,6 +40,8 @@ Status drive(const std::string& root) {
   slow.memory_fill = MemoryFill::kOnlyOnDemand;
   TRY_ASSIGN(host, Host::open(std::move(slow)));
   TRY(host->resume(first.id));
+  TRY_ASSIGN(const SandboxInfo second, host->create(create));
+  TRY(host->remove(second.id));
   host.reset();
   TRY_ASSIGN(host, Host::open(tiny_options(root)));
   TRY(host->pause(first.id));

@@ -281,6 +281,8 @@ class ContractTest(unittest.TestCase):
         self.assertEqual(self.call("createSnapshot", {"name": "warm"}, status=409, id=sandbox)["error"]["code"], "exists")
         self.call("createSandbox", {"snapshot": "warm"}, status=201)
         self.assertEqual(self.call("patchSnapshot", {"name": "cool"}, id=snapshot["id"])["name"], "cool")
+        self.assertEqual(self.call("rollbackSandbox", {"snapshot": "cool"}, status=200, id=sandbox)["id"], sandbox)
+        self.assertEqual(self.call("rollbackSandbox", {"snapshot": "warm"}, status=404, id=sandbox)["error"]["code"], "not_found")
         self.call("deleteSnapshot", status=204, id="cool")
         self.call("getSnapshot", status=404, id="cool")
         for body in ({}, {"template": "base", "snapshot": "x"}, {"snapshot": "x", "vcpus": 2}):

@@ -18,6 +18,13 @@ Status resume_sandbox(Call& call) {
   return call.exchange.respond(json_response(200, to_json(sandbox)));
 }
 
+Status rollback_sandbox(Call& call) {
+  TRY_ASSIGN(const std::string body, read_json_body(call.exchange));
+  TRY_ASSIGN(const std::string snapshot, decode_rollback(body));
+  TRY_ASSIGN(const host::SandboxInfo sandbox, call.host().rollback(call.id(), snapshot));
+  return call.exchange.respond(json_response(200, to_json(sandbox)));
+}
+
 Status create_snapshot(Call& call) {
   TRY_ASSIGN(const std::string body, read_json_body(call.exchange));
   TRY_ASSIGN(const host::SnapshotOptions options, decode_snapshot(body));

@@ -23,6 +23,7 @@ Status get_logs(Call& call);
 // handle_snapshots.cc
 Status pause_sandbox(Call& call);
 Status resume_sandbox(Call& call);
+Status rollback_sandbox(Call& call);
 Status create_snapshot(Call& call);
 Status list_snapshots(Call& call);
 Status get_snapshot(Call& call);

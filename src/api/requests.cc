@@ -222,6 +222,15 @@ Result<host::SaveTemplateOptions> decode_save_template(std::string_view body) {
   return out;
 }
 
+Result<std::string> decode_rollback(std::string_view body) {
+  TRY_ASSIGN(const json::object object, parse_json_object(body));
+  FieldReader r(object);
+  std::optional<std::string> snapshot;
+  r.string("snapshot", &snapshot, 64, FieldReader::Need::kRequired);
+  TRY(r.finish());
+  return *std::move(snapshot);
+}
+
 Result<ExecRequest> decode_exec(std::string_view body) {
   TRY_ASSIGN(const json::object object, parse_json_object(body));
   FieldReader r(object);

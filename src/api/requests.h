@@ -45,6 +45,8 @@ Result<host::ForkOptions> decode_fork(std::string_view body);
 Result<host::SnapshotOptions> decode_snapshot(std::string_view body);
 Result<host::SnapshotPatch> decode_snapshot_patch(std::string_view body);
 Result<host::SaveTemplateOptions> decode_save_template(std::string_view body);
+// The id or name of the snapshot.
+Result<std::string> decode_rollback(std::string_view body);
 Result<ExecRequest> decode_exec(std::string_view body);
 // Format, parent, tag and size of the file system, of an image's upload.
 Result<host::ImportOptions> decode_import(const Target& target);

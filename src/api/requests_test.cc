@@ -29,6 +29,11 @@ TEST(Requests, UnknownFieldIsRefusedByName) {
             "`idle_seconds`, `labels`, `env`");
 }
 
+TEST(Requests, RollbackNamesASnapshot) {
+  EXPECT_EQ(decode_rollback(R"({"snapshot":"warm"})").value(), "warm");
+  EXPECT_EQ(refusal(decode_rollback("{}")), "field `snapshot` is missing");
+}
+
 TEST(Requests, SnapshotsTakeEveryField) {
   const Result<host::SnapshotOptions> o =
       decode_snapshot(R"({"name":"warm","strict":false,"keep_seconds":0,"labels":{"a":"b"}})");

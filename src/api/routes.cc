@@ -25,6 +25,7 @@ constexpr std::array kRoutes = {
     Route{"POST", "/v1/sandboxes/{id}/fork", "forkSandbox", fork_sandbox},
     Route{"POST", "/v1/sandboxes/{id}/pause", "pauseSandbox", pause_sandbox},
     Route{"POST", "/v1/sandboxes/{id}/resume", "resumeSandbox", resume_sandbox},
+    Route{"POST", "/v1/sandboxes/{id}/rollback", "rollbackSandbox", rollback_sandbox},
     Route{"POST", "/v1/sandboxes/{id}/snapshots", "createSnapshot", create_snapshot},
     Route{"GET", "/v1/snapshots", "listSnapshots", list_snapshots},
     Route{"GET", "/v1/snapshots/{id}", "getSnapshot", get_snapshot},

@@ -68,6 +68,7 @@ struct Line {
   KillOptions kill;
   LogsOptions logs;
   PauseOptions pause;
+  RollbackOptions rollback;
   SnapshotOptions snapshot;
   TemplateOptions templ;
   ImageOptions image;
@@ -197,6 +198,13 @@ void add_sandbox_commands(Line& line, CLI::App& app) {
                                 Argument::kSandbox, [&line, &s] { return cmd_resume(s, line.pause); });
     one->add_option("sandboxes", line.pause.ids, "Ids, starts of them, or names")->required();
   }
+
+  CLI::App* rollback = add(line, app, "rollback", "Put a sandbox back to a snapshot",
+                           "Memory, processes and disk become those of the snapshot, what is there now is lost; id, name and "
+                           "time to live stay.\nA paused one runs then.\n\nExample:\n  ramet rollback 3f warm",
+                           Argument::kSandbox, [&line, &s] { return cmd_rollback(s, line.rollback); });
+  rollback->add_option("sandbox", line.rollback.sandbox, "Id, start of it, or name")->required();
+  rollback->add_option("snapshot", line.rollback.snapshot, "Id or name of a snapshot of the same size")->required();
 
   add(line, app, "tree", "Show who was forked from whom and how far they went apart",
       "FORK is the fork itself, READY until the agent in the copy had confirmed its identity. RAM DIVERGED differs from the\n"

@@ -93,6 +93,15 @@ class CliTest(unittest.TestCase):
         self.ramet("snapshot", "rm", "warm", status=3)
         self.assertIn("no snapshot", self.stderr)
 
+    def test_rollback(self):
+        box = self.box()
+        self.ramet("snapshot", "create", box, "--name", "warm")
+        self.ramet("pause", box)
+        self.assertEqual(self.ramet("rollback", box[:4], "warm").strip(), box)
+        self.assertEqual(json.loads(self.ramet("rollback", box, "warm", "--json"))["state"], "running")
+        self.ramet("rollback", box, "cold", status=3)
+        self.ramet("snapshot", "rm", "warm")
+
     def test_pause_and_resume(self):
         box = self.box()
         self.assertEqual(self.ramet("pause", box).strip(), box)

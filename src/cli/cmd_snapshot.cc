@@ -49,6 +49,20 @@ Result<int> cmd_resume(Session& session, const PauseOptions& options) {
   return for_each_sandbox(session, options.ids, "resume", "starting");
 }
 
+Result<int> cmd_rollback(Session& session, const RollbackOptions& options) {
+  TRY_ASSIGN(const ApiClient* api, session.api());
+  TRY_ASSIGN(const std::string id, api->resolve(options.sandbox));
+  std::optional<Waiting> waiting(std::in_place, "rolling back " + id, session.quiet || session.json);
+  TRY_ASSIGN(const std::string text,
+             api->call_text("POST", "/v1/sandboxes/" + id + "/rollback", json::object{{"snapshot", options.snapshot}}));
+  waiting.reset();
+  if (session.json)
+    session.print_text(text);
+  else if (!session.quiet)
+    printf("%s\n", id.c_str());
+  return 0;
+}
+
 Result<int> cmd_snapshot_create(Session& session, const SnapshotOptions& options) {
   json::object body{{"strict", !options.loose}};
   if (!options.name.empty()) body["name"] = options.name;

@@ -42,6 +42,9 @@ struct ForkOptions {
 struct PauseOptions {
   std::vector<std::string> ids;
 };
+struct RollbackOptions {
+  std::string sandbox, snapshot;
+};
 struct SnapshotOptions {
   std::string sandbox, name, keep;
   bool loose = false;
@@ -91,6 +94,7 @@ Result<int> cmd_tree(Session& session);
 // cmd_snapshot.cc
 Result<int> cmd_pause(Session& session, const PauseOptions& options);
 Result<int> cmd_resume(Session& session, const PauseOptions& options);
+Result<int> cmd_rollback(Session& session, const RollbackOptions& options);
 Result<int> cmd_snapshot_create(Session& session, const SnapshotOptions& options);
 Result<int> cmd_snapshot_ls(Session& session);
 Result<int> cmd_snapshot_rm(Session& session, const SnapshotOptions& options);

@@ -13,7 +13,7 @@
 namespace ramet::host {
 namespace {
 
-constexpr std::array<std::string_view, 54> kPoints = {
+constexpr std::array<std::string_view, 60> kPoints = {
     "boot.journalled",    "boot.files",          "boot.started",      "boot.agent_ready",  "boot.captured",
     "boot.sealed",        "zygote.journalled",   "zygote.started",    "zygote.committed",  "create.journalled",
     "create.files",       "create.requested",    "create.committed",  "create.identified", "create.running",
@@ -24,7 +24,8 @@ constexpr std::array<std::string_view, 54> kPoints = {
     "commit.named",       "snapshot.journalled", "snapshot.forked",   "snapshot.chain",    "snapshot.frozen",
     "snapshot.stored",    "snapshot.named",      "pause.marked",      "pause.stopped",     "pause.saved",
     "pause.released",     "resume.journalled",   "resume.files",      "resume.requested",  "resume.running",
-    "template.saved",     "fill.rest",           "fill.fault",        "adopt.faults",
+    "template.saved",     "fill.rest",           "fill.fault",        "adopt.faults",      "rollback.marked",
+    "rollback.stopped",   "rollback.aside",      "rollback.moved",    "rollback.running",  "rollback.released",
 };
 
 struct Wanted {

@@ -94,6 +94,9 @@ class Host {
   // Errors: kConflict (it is not paused), kNoMemory, kNoSpace, kUnsupported (another processor), kCorrupt; it stays paused
   // then.
   virtual Result<SandboxInfo> resume(const std::string& id) = 0;
+  // The same sandbox where that snapshot was taken, by id or name; a paused one runs then.
+  // Errors: kInvalid (vCPUs, memory or disk of another size), kConflict, and those of a resume; it is as it was then.
+  virtual Result<SandboxInfo> rollback(const std::string& id, const std::string& snapshot) = 0;
   virtual std::vector<TreeNode> tree() = 0;
   // What the guest wrote to its console, newest max_bytes of it.
   virtual Result<std::string> logs(const std::string& id, uint64_t max_bytes = 1 << 20) = 0;

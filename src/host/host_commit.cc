@@ -95,18 +95,18 @@ Result<std::vector<image::OverlayFiles>> HostImpl::open_frozen(const std::string
 
 Result<CommittedDisk> HostImpl::commit_disk(const std::string& id, const std::string& name) {
   TRY(images_->check_new(name));
-  TRY_ASSIGN(const Running r, wake(id));
-  TRY_ASSIGN(const std::string base_name, registry_->base_image(id));
-  if (base_name.empty())
-    return fail(ErrorKind::kUnsupported, "the disk of sandbox '" + id + "' stands on a raw file, not on an image");
-  TRY_ASSIGN(const std::shared_ptr<OpenImage> base, images_->store().use(base_image_id(base_name)));
+  TRY_ASSIGN(const Running seen, wake(id));
 
   CommittedDisk done;
+  std::shared_ptr<OpenImage> base;
   std::vector<image::OverlayFiles> overlays;
   {
-    const std::lock_guard one_at_a_time(r.sandbox->fork_mutex);
-    const std::lock_guard for_the_monitor(r.machine->fork_lock());
-    TRY(find_running(id));  // it may have ended while we waited
+    TRY_ASSIGN(const Turn turn, wait_turn(seen));
+    const Running& r = turn.running;
+    TRY_ASSIGN(const std::string base_name, registry_->base_image(id));
+    if (base_name.empty())
+      return fail(ErrorKind::kUnsupported, "the disk of sandbox '" + id + "' stands on a raw file, not on an image");
+    TRY_ASSIGN(base, images_->store().use(base_image_id(base_name)));
     TRY(fork_outcomes_->note_all_of(id));
     FrozenFileSystem files(*r.machine);
     const Status quiet =

@@ -135,8 +135,10 @@ Status HostImpl::bring_to_life(const Zygotes::Zygote& zygote, Birth& birth, Fork
     if (is_new) {
       undo_birth(*context_, birth);
       erase(info.id, {});
-    } else {
+    } else if (origin == Origin::kPaused) {
       undo_resume(birth);
+    } else {
+      end_child(birth);
     }
     return tl::unexpected<Error>(std::move(error).with_context("start from template '" + info.template_name + "'"));
   };
@@ -179,15 +181,19 @@ Status HostImpl::bring_to_life(const Zygotes::Zygote& zygote, Birth& birth, Fork
   return {};
 }
 
+void HostImpl::end_child(Birth& birth) {
+  birth.bootstrap = BootstrapPair{};  // a child that was not committed ends by this
+  if (!birth.machine) return;
+  birth.machine->kill();
+  if (!birth.machine->wait_end(deadline_after(Milliseconds(10'000))))
+    log_warn(birth.row.info.id + ": its process does not end");
+  birth.machine.reset();
+}
+
 // Its saved state is what counts again.
 void HostImpl::undo_resume(Birth& birth) {
   const SandboxInfo& info = birth.row.info;
-  birth.bootstrap = BootstrapPair{};  // a child that was not committed ends by this
-  if (birth.machine) {
-    birth.machine->kill();
-    if (!birth.machine->wait_end(deadline_after(Milliseconds(10'000)))) log_warn(info.id + ": its process does not end");
-    birth.machine.reset();
-  }
+  end_child(birth);
   give_back(info);
   const Status paused = registry_->set_paused(info.id, birth.row.saved);
   if (!paused) log_error(paused.error().to_string());

@@ -24,16 +24,15 @@ Result<ForkResult> HostImpl::fork(const std::string& id, const ForkOptions& opti
   TRY_ASSIGN(const RunningOrPaused parent_or_paused, running_or_paused(id));
   if (const auto* paused = std::get_if<std::shared_ptr<Sandbox>>(&parent_or_paused))
     return fork_paused(*paused, options, begin);
-  const Running& parent = std::get<Running>(parent_or_paused);
-  if (parent.info.depth + 1 > options_.max_depth)
-    return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + std::to_string(parent.info.depth) +
+  const Running& seen = std::get<Running>(parent_or_paused);
+  if (seen.info.depth + 1 > options_.max_depth)
+    return fail(ErrorKind::kConflict, "sandbox '" + id + "' is " + std::to_string(seen.info.depth) +
                                           " forks deep, the limit is " + std::to_string(options_.max_depth));
   if (options.strictness == ForkStrictness::kStrict && options_.agent == AgentUse::kNone)
     return fail(ErrorKind::kUnsupported, "a strict fork needs an agent in the guest");
   TRY(check_room_for(options.count));
-  const std::lock_guard one_at_a_time(parent.sandbox->fork_mutex);
-  const std::lock_guard for_the_monitor(parent.machine->fork_lock());
-  TRY(find_running(id));  // it may have ended while we waited
+  TRY_ASSIGN(const Turn turn, wait_turn(seen));
+  const Running& parent = turn.running;
   TRY(fork_outcomes_->note_all_of(id));
   const ForkPending pending(*parent.sandbox);
 

@@ -126,6 +126,18 @@ Result<HostImpl::Running> HostImpl::running_of(const std::shared_ptr<Sandbox>& s
   return Running{s, s->machine, s->info};
 }
 
+Result<HostImpl::Turn> HostImpl::wait_turn(const Running& seen) {
+  Turn turn;
+  turn.sandbox = std::unique_lock(seen.sandbox->fork_mutex);
+  {
+    const std::lock_guard lock(seen.sandbox->mutex);
+    TRY_ASSIGN(turn.running, running_of(seen.sandbox));
+  }
+  turn.running.use = seen.use;
+  turn.monitor = std::unique_lock(turn.running.machine->fork_lock());
+  return turn;
+}
+
 Result<HostImpl::RunningOrPaused> HostImpl::running_or_paused(const std::string& id) {
   const Deadline deadline = deadline_after(options_.wake_deadline);
   for (;;) {

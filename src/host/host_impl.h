@@ -1,7 +1,7 @@
 // host/host_impl.h - Host, wired. The table of sandboxes and the order in which parts are built and torn down live here;
 // each group of operations has its own file: host_create.cc, host_fork.cc, host_end.cc, host_guest.cc, host_report.cc,
-// host_images.cc, host_commit.cc, host_snapshot.cc, host_pause.cc, host_idle.cc, recovery.cc. Thread: as host.h. Threads of its
-// own: watcher, janitor, slow, idle (README.md).
+// host_images.cc, host_commit.cc, host_snapshot.cc, host_pause.cc, host_idle.cc, host_rollback.cc, recovery.cc. Thread: as
+// host.h. Threads of its own: watcher, janitor, slow, idle (README.md).
 #pragma once
 
 #include <atomic>
@@ -75,6 +75,7 @@ class HostImpl final : public Host {
   Result<ForkResult> fork(const std::string& id, const ForkOptions& options) override;
   Result<SandboxInfo> pause(const std::string& id) override;
   Result<SandboxInfo> resume(const std::string& id) override;
+  Result<SandboxInfo> rollback(const std::string& id, const std::string& snapshot) override;
   Result<SnapshotResult> snapshot(const std::string& id, const SnapshotOptions& options) override;
   Result<std::vector<SnapshotInfo>> snapshots() override;
   Result<SnapshotInfo> get_snapshot(const std::string& id_or_name) override;
@@ -124,6 +125,13 @@ class HostImpl final : public Host {
     SandboxInfo info;
     InUse use = nullptr;
   };
+  // Nobody forks, snapshots, pauses or replaces its machine meanwhile.
+  struct Turn {
+    Running running;
+    std::unique_lock<std::mutex> sandbox, monitor;
+  };
+  // The machine may be another one than the caller saw: it may have been rolled back before.   Errors: kConflict (it ended).
+  static Result<Turn> wait_turn(const Running& seen);
   // Errors: kNotFound, kConflict (creating, failed).
   Result<Running> find_running(const std::string& id);
   // With its mutex held.
@@ -152,9 +160,11 @@ class HostImpl final : public Host {
                                            const SandboxInfo* parent);
   static Result<SandboxInfo> from_zygote(const std::function<Result<Zygotes::Zygote>()>& acquire,
                                          const std::function<Result<SandboxInfo>(const Zygotes::Zygote&)>& create);
+  void end_child(Birth& birth);
   void undo_resume(Birth& birth);
-  enum class Origin { kNew, kPaused };
-  // A fork of the zygote, from its row to published. Where it fails nothing of it is left, but a paused one stays paused.
+  enum class Origin { kNew, kPaused, kAside };
+  // A fork of the zygote, from its row to published. Where it fails nothing of it is left, but a paused one stays paused, and
+  // of one whose machine was put aside the row stays as it is.
   Status bring_to_life(const Zygotes::Zygote& zygote, Birth& birth, ForkStrictness tasks, Origin origin);
   // Child rows become running together, or stay creating.
   Status publish(std::vector<Birth*> births);
@@ -168,13 +178,26 @@ class HostImpl final : public Host {
   void set_state(Sandbox& s, SandboxState state);
   // With its mutex held, at the moment from which on requests wait.
   using StillWanted = std::function<bool(const Sandbox&)>;
-  Result<SandboxInfo> pause_if(const Running& r, const StillWanted& wanted);
+  Result<SandboxInfo> pause_if(const Running& seen, const StillWanted& wanted);
   Result<Snapshots::Stored> stop_and_store(const Running& r);
+  static Status stop_running(Machine& machine);
+  static Status run_on(Machine& machine);
   void give_back(const SandboxInfo& info);
   Status resume_from_saved(const std::shared_ptr<Sandbox>& s, int64_t begin_ns);
   Result<ForkResult> fork_paused(const std::shared_ptr<Sandbox>& s, const ForkOptions& options, int64_t begin_ns);
   // For whoever wants something of it: a paused one is resumed first, one that is on its way is waited for.
   Result<Running> wake(const std::string& id);
+
+  // ---- rollback (host_rollback.cc) ----
+  static Birth reborn(const MachineRow& row, const Zygotes::Zygote& zygote, int64_t begin_ns);
+  Result<SandboxInfo> roll_back_running(const Running& r, const Zygotes::Zygote& zygote, const SnapshotDetails& to,
+                                        int64_t begin_ns);
+  Result<SandboxInfo> roll_back_paused(const std::shared_ptr<Sandbox>& s, const Zygotes::Zygote& zygote,
+                                       const SnapshotDetails& to, int64_t begin_ns);
+  Status put_aside(const Running& r, const std::string& aside_id);
+  void take_back(const Running& r, const std::string& aside_id);
+  // Its socket has its name again. None under the other: it never lost it.
+  void restore_socket(const std::string& id, const std::string& aside_id);
 
   // ---- pause when idle (host_idle.cc) ----
   static InUse begin_use(const std::shared_ptr<Sandbox>& sandbox);  // with its mutex held
@@ -229,6 +252,7 @@ class HostImpl final : public Host {
   void settle_forks();
   void finish_filling();
   Status take_over_filling(const MachineRow& row, Machine& machine);
+  Status settle_rollbacks(std::vector<MachineRow>& rows, bool machine_rebooted);
   bool go_on_after_pause(Machine& machine, SandboxInfo& info);
   void thaw_soon(const std::string& id);
   void keep_paused(const MachineRow& row);

@@ -13,21 +13,23 @@ namespace {
 constexpr Milliseconds kStopLimit{5000};
 constexpr Milliseconds kEndLimit{10'000};
 
-Status stop_running(Machine& machine) {
+}  // namespace
+
+Status HostImpl::stop_running(Machine& machine) {
   vmm::Request request;
   request.mutable_pause();
   TRY(machine.call(std::move(request), {}, deadline_after(kStopLimit)));
   return {};
 }
 
-Status run_on(Machine& machine) {
+Status HostImpl::run_on(Machine& machine) {
   vmm::Request request;
   request.mutable_resume();
-  TRY(machine.call(std::move(request), {}, deadline_after(kStopLimit)));
-  return {};
+  const Result<MonitorReply> running = machine.call(std::move(request), {}, deadline_after(kStopLimit));
+  // A conflict: it was not stopped yet.
+  if (running || running.error().kind() == ErrorKind::kConflict) return {};
+  return tl::unexpected<Error>(running.error());
 }
-
-}  // namespace
 
 void HostImpl::set_state(Sandbox& s, SandboxState state) {
   {
@@ -71,10 +73,10 @@ Result<SandboxInfo> HostImpl::pause(const std::string& id) {
   return pause_if(r, [](const Sandbox&) { return true; });
 }
 
-Result<SandboxInfo> HostImpl::pause_if(const Running& r, const StillWanted& wanted) {
+Result<SandboxInfo> HostImpl::pause_if(const Running& seen, const StillWanted& wanted) {
+  TRY_ASSIGN(const Turn turn, wait_turn(seen));
+  const Running& r = turn.running;
   const std::string& id = r.info.id;
-  const std::lock_guard one_at_a_time(r.sandbox->fork_mutex);
-  const std::lock_guard for_the_monitor(r.machine->fork_lock());
   {
     const std::lock_guard lock(r.sandbox->mutex);
     TRY(running_of(r.sandbox));  // it may have ended while we waited

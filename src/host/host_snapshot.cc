@@ -48,11 +48,9 @@ Result<SnapshotResult> HostImpl::snapshot(const std::string& id, const SnapshotO
   }
   std::unique_ptr<FrozenMachine> frozen;
   {
-    const std::lock_guard one_at_a_time(r.sandbox->fork_mutex);
-    const std::lock_guard for_the_monitor(r.machine->fork_lock());
-    TRY(find_running(id));  // it may have ended while we waited
-    FrozenTasks tasks(*r.machine, options_);
-    TRY_ASSIGN(frozen, freeze_machine(r, strict ? &tasks : nullptr));
+    TRY_ASSIGN(const Turn turn, wait_turn(r));
+    FrozenTasks tasks(*turn.running.machine, options_);
+    TRY_ASSIGN(frozen, freeze_machine(turn.running, strict ? &tasks : nullptr));
   }
   TRY_ASSIGN(const MachineRow row, registry_->machine(id));
   SnapshotDetails details = details_of(r.info, row.template_digest);

@@ -1,9 +1,10 @@
 // What a new daemon does with what it finds. In this order, so that nothing is used before it is known to be ours:
 //
+//   0. rollbacks that were cut: a sandbox that did not run again is what was put aside, and `pausing`
 //   1. every row with a process: the same process (pid and start time), answering on its socket, taking a new chunk socket?
 //                                                                                                  adopted : ended for good
 //   2. live forks that were under way: did the parent move to its next overlay? (its open files say)  chain settled
-//   3. rows still `creating`, builders, frozen ones, zygotes not adopted: undone; parents of undone children get a Thaw
+//   3. rows still `creating`, builders, frozen ones, asides, zygotes not adopted: undone; parents of undone children get a Thaw
 //   4. rows `pausing`: they go on; `resuming`: their saved state counts again; `paused`: what they still have goes
 //   5. rows whose end was decided (gone, failed): finished
 //   6. whatever has one of our names and no row: overlay files, directories, sockets, cgroups: deleted
@@ -51,10 +52,27 @@ Status HostImpl::recover() {
   TRY_ASSIGN(const bool rebooted, registry_->note_boot(boot_id()));
   template_store_->sweep();
   TRY_ASSIGN(std::vector<MachineRow> rows, registry_->machines());
+  TRY(settle_rollbacks(rows, rebooted));
   adopt_all(rows, rebooted);
   settle_forks();
   undo_half_made(rows);
   sweep_orphans();
+  return {};
+}
+
+Status HostImpl::settle_rollbacks(std::vector<MachineRow>& rows, bool machine_rebooted) {
+  bool any = false;
+  for (const MachineRow& aside : rows) {
+    if (aside.role != MachineRole::kAside || !aside.info.parent_id) continue;
+    const Result<MachineRow> row = registry_->machine(*aside.info.parent_id);
+    if (!row || row->info.state != SandboxState::kResuming) continue;  // decided
+    if (!machine_rebooted) kill_remembered_process(static_cast<pid_t>(row->pid), row->pid_start);
+    TRY(registry_->bring_back(row->info.id, aside.info.id));
+    restore_socket(row->info.id, aside.info.id);
+    any = true;
+  }
+  if (!any) return {};
+  TRY_ASSIGN(rows, registry_->machines());
   return {};
 }
 
@@ -123,14 +141,10 @@ Status HostImpl::take_over_filling(const MachineRow& row, Machine& machine) {
 
 // Its saved state was not noted: the machine is what counts, and may stand still.
 bool HostImpl::go_on_after_pause(Machine& machine, SandboxInfo& info) {
-  vmm::Request request;
-  request.mutable_resume();
-  const Result<MonitorReply> running = machine.call(std::move(request), {}, deadline_after(kAdoptDeadline));
-  // A conflict: it was not stopped yet.
-  const bool runs = running || running.error().kind() == ErrorKind::kConflict;
+  const Status runs = run_on(machine);
   info.state = SandboxState::kRunning;
   if (const Status noted = registry_->set_state(info.id, info.state); !runs || !noted) {
-    log_warn(info.id + " cannot go on after a pause that was cut: " + (runs ? noted.error() : running.error()).message());
+    log_warn(info.id + " cannot go on after a pause that was cut: " + (runs ? noted : runs).error().message());
     machine.kill();
     machine.wait_end(deadline_after(kAdoptDeadline));
     return false;

@@ -42,12 +42,13 @@ const char* role_name(MachineRole r) {
     case MachineRole::kZygote: return "zygote";
     case MachineRole::kBuilder: return "builder";
     case MachineRole::kFrozen: return "frozen";
+    case MachineRole::kAside: return "aside";
     case MachineRole::kSandbox: break;
   }
   return "sandbox";
 }
 MachineRole role_of(const std::string& s) {
-  for (const MachineRole role : {MachineRole::kZygote, MachineRole::kBuilder, MachineRole::kFrozen})
+  for (const MachineRole role : {MachineRole::kZygote, MachineRole::kBuilder, MachineRole::kFrozen, MachineRole::kAside})
     if (s == role_name(role)) return role;
   return MachineRole::kSandbox;
 }
@@ -312,6 +313,41 @@ Status Registry::set_paused(const std::string& id, const std::string& snapshot_i
   return s.bind(std::string_view(snapshot_id)).bind(std::string_view(id)).run();
 }
 
+Status Registry::move_chain(const std::string& from, const std::string& to) {
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE chain SET machine_id=? WHERE machine_id=?"));
+  return s.bind(std::string_view(to)).bind(std::string_view(from)).run();
+}
+
+Status Registry::set_aside(const std::string& id, const std::string& aside_id) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY_ASSIGN(MachineRow aside, machine_locked(id));
+  aside.role = MachineRole::kAside;
+  aside.info.id = aside_id;
+  aside.info.parent_id = id;
+  TRY(insert_machine(aside));
+  TRY(move_chain(id, aside_id));
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET state='resuming',pid=0,pid_start=0 WHERE id=?"));
+  TRY(s.bind(std::string_view(id)).run());
+  return t.commit();
+}
+
+Status Registry::bring_back(const std::string& id, const std::string& aside_id) {
+  const std::lock_guard lock(mutex_);
+  TRY_ASSIGN(SqlTransaction t, SqlTransaction::begin(db_));
+  TRY_ASSIGN(SqlStatement c, db_.prepare("DELETE FROM chain WHERE machine_id=?"));
+  TRY(c.bind(std::string_view(id)).run());
+  TRY(move_chain(aside_id, id));
+  TRY_ASSIGN(SqlStatement s, db_.prepare("UPDATE machines SET state='pausing',"
+                                         "(pid,pid_start,ram_address,ram_bytes,generation,base_image,base_memory)="
+                                         "(SELECT pid,pid_start,ram_address,ram_bytes,generation,base_image,base_memory"
+                                         " FROM machines WHERE id=?1) WHERE id=?2"));
+  TRY(s.bind(std::string_view(aside_id)).bind(std::string_view(id)).run());
+  TRY_ASSIGN(SqlStatement d, db_.prepare("DELETE FROM machines WHERE id=?"));
+  TRY(d.bind(std::string_view(aside_id)).run());
+  return t.commit();
+}
+
 Result<std::string> Registry::base_image(const std::string& machine_id) {
   const std::lock_guard lock(mutex_);
   TRY_ASSIGN(SqlStatement s, db_.prepare("SELECT base_image FROM machines WHERE id=?"));
@@ -460,6 +496,10 @@ Result<std::vector<MachineRow>> Registry::machines() {
 
 Result<MachineRow> Registry::machine(const std::string& id) {
   const std::lock_guard lock(mutex_);
+  return machine_locked(id);
+}
+
+Result<MachineRow> Registry::machine_locked(const std::string& id) {
   TRY_ASSIGN(SqlStatement s, db_.prepare(std::string("SELECT ") + kMachineColumns + " FROM machines WHERE id=?"));
   TRY_ASSIGN(const bool row, s.bind(std::string_view(id)).step());
   if (!row) return fail(ErrorKind::kNotFound, "there is no row of machine '" + id + "'");

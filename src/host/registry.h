@@ -21,8 +21,9 @@
 
 namespace ramet::host {
 
-// frozen: a sandbox's memory at one instant, while a snapshot of it is stored.
-enum class MachineRole { kSandbox, kZygote, kBuilder, kFrozen };
+// frozen: a sandbox's memory at one instant, while a snapshot of it is stored. aside: what a sandbox (its parent) was before a
+// rollback, until that is done.
+enum class MachineRole { kSandbox, kZygote, kBuilder, kFrozen, kAside };
 
 struct MachineRow {
   SandboxInfo info;  // of zygotes and builders only id, template, state, size
@@ -94,6 +95,11 @@ class Registry {
   Status set_state(const std::string& id, SandboxState state);
   // The decision that its saved state is what counts from now on, and that it stands on nothing else.
   Status set_paused(const std::string& id, const std::string& snapshot_id);
+  // Its process, overlays and bases go to a row of their own, and it becomes `resuming` without any: until it is running again
+  // the aside is what counts.
+  Status set_aside(const std::string& id, const std::string& aside_id);
+  // Takes that back: it is `pausing`, with all that it had, and what it got meanwhile is nobody's.
+  Status bring_back(const std::string& id, const std::string& aside_id);
   // The decision that it is over; what it owns stays known until release_machine().
   Status set_ended(const std::string& id, SandboxState state, const std::string& reason);
   // Its process is gone and its overlays are not used by it any more; the row stays.
@@ -136,6 +142,8 @@ class Registry {
   Status insert_operation(const ForkIntent& intent);
   Status add_child(const ForkIntent& intent, size_t index);
   Status insert_machine(const MachineRow& row);
+  Result<MachineRow> machine_locked(const std::string& id);
+  Status move_chain(const std::string& from, const std::string& to);
   Status insert_overlay(const std::string& id, OverlayState state);
   Status append_chain(const std::string& machine_id, const std::string& overlay_id);
   Result<std::vector<std::string>> chain_locked(const std::string& machine_id);

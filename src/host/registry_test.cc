@@ -253,6 +253,37 @@ TEST_F(RegistryTest, APausedMachineIsResumedOnWhatItsZygoteStandsOn) {
   EXPECT_EQ(registry_->machine("a")->saved, "");
 }
 
+TEST_F(RegistryTest, WhatWasPutAsideComesBackWhole) {
+  MachineRow a = row("a");
+  a.base_image = "disk";
+  ASSERT_TRUE(registry_->add_machine(a, {}, "a-own"));
+  ASSERT_TRUE(registry_->set_process("a", 12, 34, 56, 78, 9));
+  MachineRow zygote = row("z");
+  zygote.role = MachineRole::kZygote;
+  zygote.base_image = zygote.base_memory = "sn-1";
+  ASSERT_TRUE(registry_->add_machine(zygote, {}, {}));
+  ASSERT_TRUE(registry_->set_aside("a", "old"));
+  EXPECT_EQ(registry_->machine("a")->info.state, SandboxState::kResuming);
+  EXPECT_EQ(registry_->machine("a")->pid, 0);
+  EXPECT_EQ(registry_->machine("old")->pid, 12);
+  EXPECT_EQ(registry_->machine("old")->role, MachineRole::kAside);
+  EXPECT_EQ(registry_->machine("old")->info.parent_id, "a");
+  ASSERT_TRUE(registry_->begin_resume({"op", "z", {}, {registry_->machine("a").value()}, {"a-next"}}));
+  ASSERT_TRUE(registry_->settle_fork("op", false));
+  EXPECT_EQ(chain("a"), Ids{"a-next"});
+  EXPECT_EQ(chain("old"), Ids{"a-own"});
+  EXPECT_TRUE(registry_->doom_unused()->empty());
+  reopen();
+  ASSERT_TRUE(registry_->bring_back("a", "old"));
+  EXPECT_EQ(registry_->machine("a")->info.state, SandboxState::kPausing);
+  EXPECT_EQ(registry_->machine("a")->pid, 12);
+  EXPECT_EQ(registry_->machine("a")->ram_bytes, 78u);
+  EXPECT_EQ(registry_->bases("a")->image + registry_->bases("a")->memory, "disk");
+  EXPECT_EQ(chain("a"), Ids{"a-own"});
+  EXPECT_FALSE(registry_->machine("old"));
+  EXPECT_EQ(*registry_->doom_unused(), Ids{"a-next"});
+}
+
 TEST_F(RegistryTest, NoticesAnotherBoot) {
   EXPECT_FALSE(*registry_->note_boot("one"));
   EXPECT_FALSE(*registry_->note_boot("one"));

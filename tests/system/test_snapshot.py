@@ -137,6 +137,22 @@ def test_an_idle_sandbox_pauses_by_itself_and_a_command_wakes_it(api):
         assert sandbox.run("cat /dev/shm/state; pgrep -x sleep || echo ended").split() == ["warm", "ended"]
 
 
+@pytest.mark.usefixtures("kept")
+def test_a_rollback_brings_memory_processes_and_disk_back(sandbox):
+    sandbox.run("echo before | tee both > /dev/shm/state; sync")
+    pid = sandbox.start("exec sleep 1000")
+    snapshot(sandbox, name="before")
+    for paused in (False, True):
+        sandbox.run("echo after | tee both > /dev/shm/state; sync; pkill -x sleep; true")
+        if paused:
+            pause(sandbox)
+        document = sandbox.client.call("POST", f"{sandbox.path}/rollback", {"snapshot": "before"}, timeout=SLOW)
+        assert (document["id"], document["state"]) == (sandbox.id, "running")
+        assert sandbox.run("cat both /dev/shm/state; pgrep -x sleep").split() == ["before", "before", str(pid)]
+        assert sandbox.run("hostname") == sandbox.id
+        assert "error" not in sandbox.run("sudo dmesg | grep -i ext4 || true").lower()
+
+
 def test_forks_of_a_paused_sandbox_leave_it_paused(sandbox):
     sandbox.run("echo warm > /dev/shm/state")
     pause(sandbox)

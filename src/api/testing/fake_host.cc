@@ -286,6 +286,16 @@ Result<host::SandboxInfo> FakeHost::resume(const std::string& id) {
   return change_state(id, host::SandboxState::kPaused, host::SandboxState::kRunning);
 }
 
+Result<host::SandboxInfo> FakeHost::rollback(const std::string& id, const std::string& snapshot) {
+  TRY(check(id));
+  TRY_ASSIGN(const host::SnapshotInfo to, get_snapshot(snapshot));
+  const std::lock_guard lock(mutex_);
+  host::SandboxInfo& info = boxes_[id].info;
+  if (to.memory_mib != info.memory_mib) return fail(ErrorKind::kInvalid, "the snapshot has another size");
+  info.state = host::SandboxState::kRunning;
+  return info;
+}
+
 Result<host::SnapshotResult> FakeHost::snapshot(const std::string& id, const host::SnapshotOptions& o) {
   TRY_ASSIGN(const host::SandboxInfo box, get(id));
   if (get_snapshot(o.name)) return fail(ErrorKind::kExists, "there is a snapshot `" + o.name + "` already");

@@ -56,6 +56,7 @@ class FakeHost final : public host::Host {
   Result<host::ForkResult> fork(const std::string& id, const host::ForkOptions& options) override;
   Result<host::SandboxInfo> pause(const std::string& id) override;
   Result<host::SandboxInfo> resume(const std::string& id) override;
+  Result<host::SandboxInfo> rollback(const std::string& id, const std::string& snapshot) override;
   Result<host::SnapshotResult> snapshot(const std::string& id, const host::SnapshotOptions& options) override;
   Result<std::vector<host::SnapshotInfo>> snapshots() override;
   Result<host::SnapshotInfo> get_snapshot(const std::string& id) override;

@@ -1,7 +1,6 @@
 // Imports an image, makes a template and a sandbox, forks it twice, makes an image of its disk, a snapshot of it, pauses and
-// resumes it, removes things, in one Host and
-// a second one that adopts what runs; a test sets RAMET_CRASH_AT so that it dies somewhere on the way. Usage: host_crash_driver
-// ROOT. Ends with 0 when it was not killed.
+// resumes it, rolls it back, removes things, in one Host and a second one that adopts what runs; a test sets RAMET_CRASH_AT so
+// that it dies somewhere on the way. Usage: host_crash_driver ROOT. Ends with 0 when it was not killed.
 #include <cstdio>
 
 #include "base/log.h"
@@ -44,6 +43,7 @@ Status drive(const std::string& root) {
   TRY(host->remove(second.id));
   host.reset();
   TRY_ASSIGN(host, Host::open(tiny_options(root)));
+  TRY(host->rollback(first.id, snapshot.info.id));
   TRY(host->pause(first.id));
   TRY(host->remove_snapshot(snapshot.info.id));
   TRY(host->remove_template("warm"));

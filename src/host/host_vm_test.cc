@@ -323,6 +323,7 @@ TEST_P(CrashTest, NothingIsLostOrLeft) {
   host_.reset();
   EXPECT_EQ(step(fresh.id), 1u) << "it stands on memory that is not right";
   ASSERT_NO_FATAL_FAILURE(open());
+  EXPECT_EQ(create().state, SandboxState::kRunning);  // the zygotes went with the daemon
   for (const SandboxInfo& s : host_->list()) EXPECT_TRUE(host_->remove(s.id));
   EXPECT_TRUE(host_->tree().empty());
   const size_t zygote_overlays = 0;  // the tiny guest wrote nothing

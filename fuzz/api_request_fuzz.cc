@@ -23,7 +23,7 @@ void decode_body(uint8_t choice, std::string_view body) {
   switch (choice % 10) {
     case 0:
       if (const auto r = decode_create(body))
-        require(check_template_name(r->template_name).has_value() && r->labels.size() <= 64);
+        require((!r->snapshot.empty() || check_template_name(r->template_name).has_value()) && r->labels.size() <= 64);
       if (const auto r = decode_save_template(body)) require(!r->snapshot.empty());
       break;
     case 1:

@@ -12,6 +12,7 @@
 #include "base/crc32c.h"
 #include "base/endian.h"
 #include "base/file.h"
+#include "base/half_replaced.h"
 #include "base/mapped_region.h"
 #include "base/result.h"
 #include "base/socket.h"
@@ -75,6 +76,24 @@ TEST(File, ReplaceKeepsOldOrNew) {
   ASSERT_TRUE(replace_file(dir + "/a/b/f", "two"));
   EXPECT_EQ(*read_file(dir + "/a/b/f"), "two");
   EXPECT_EQ(read_file(dir + "/a/b/f", 2).error().kind(), ErrorKind::kInvalid);
+  std::filesystem::remove_all(dir);
+}
+
+TEST(File, WhatAKilledProcessHadHalfReplacedIsTakenAway) {
+  const std::string dir = std::filesystem::temp_directory_path() / ("ramet-base-half-" + std::to_string(::getpid()));
+  ASSERT_TRUE(make_directories(dir));
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const std::string dead = dir + "/f.tmp." + std::to_string(child), living = dir + "/g.tmp." + std::to_string(::getpid());
+  for (const std::string& path : {dead, living, dir + "/f", dir + "/f.tmp.", dir + "/f.tmp.12x"})
+    ASSERT_TRUE(replace_file(path, "content"));
+  remove_half_replaced(dir);
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  for (const std::string& path : {living, dir + "/f", dir + "/f.tmp.", dir + "/f.tmp.12x"})
+    EXPECT_TRUE(std::filesystem::exists(path)) << path;
+  remove_half_replaced(dir + "/none");
   std::filesystem::remove_all(dir);
 }
 

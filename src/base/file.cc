@@ -122,7 +122,7 @@ Status sync_directory(const std::string& path) {
 Status replace_file(const std::string& path, std::string_view content, mode_t mode) {
   const size_t slash = path.find_last_of('/');
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const std::string temporary = path + ".tmp." + std::to_string(::getpid());
+  const std::string temporary = path + ".tmp." + std::to_string(::getpid());  // half_replaced.h knows it
   {
     TRY_ASSIGN(UniqueFd fd, open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, mode));
     Status written = write_all(fd.get(), as_bytes(content));

@@ -88,13 +88,15 @@ void HostImpl::finish_filling() {
   const Deadline deadline = deadline_after(options_.finish_filling);
   for (const std::shared_ptr<Sandbox>& s : all_sandboxes()) {
     std::shared_ptr<MemoryFiller> filler;
+    std::string id;
     {
       const std::lock_guard lock(s->mutex);
       if (s->machine) filler = s->machine->filler();
+      id = s->info.id;
     }
     if (!filler) continue;
     if (const Status done = filler->wait_complete(deadline); !done)
-      log_warn("sandbox " + s->info.id + " may stand still until the next daemon starts: " + done.error().message());
+      log_warn("sandbox " + id + " may stand still until the next daemon starts: " + done.error().message());
   }
 }
 

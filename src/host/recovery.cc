@@ -156,9 +156,13 @@ bool HostImpl::go_on_after_pause(Machine& machine, SandboxInfo& info) {
 // A fork, snapshot or pause may have been cut after it had frozen the user tasks.
 void HostImpl::thaw_soon(const std::string& id) {
   slow_->post([this, id] {
+    const Result<Running> r = find_running(id);  // nothing of a paused one is frozen, and it is not woken for this
+    if (!r) return;
+    const Deadline deadline = deadline_after(options_.agent_deadline);
+    Result<UniqueFd> stream = r->machine->agent_stream(deadline);
     abi::Request thaw;
     thaw.mutable_thaw();
-    (void)guest_call(id, thaw, deadline_after(options_.agent_deadline)).has_value();
+    if (stream) (void)agent_call(*std::move(stream), thaw, deadline).has_value();
   });
 }
 

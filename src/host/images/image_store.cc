@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/half_replaced.h"
 #include "base/log.h"
 #include "base/place.h"
 #include "chunk/directory_storage.h"
@@ -55,6 +56,7 @@ Result<std::unique_ptr<ImageStore>> ImageStore::open(ImageStoreOptions options) 
   TRY_ASSIGN(
       std::unique_ptr<chunk::ChunkCache> cache,
       chunk::ChunkCache::open(directory + "/cache", {.max_bytes = options.cache_bytes, .trust = chunk::Trust::kSameBoot}));
+  for (const char* part : {"/images", "/templates", "/snapshots"}) remove_half_replaced(directory + part);
   TRY_ASSIGN(commit::Catalogue images, commit::Catalogue::open(directory + "/images"));
   TRY_ASSIGN(commit::Catalogue templates, commit::Catalogue::open(directory + "/templates"));
   TRY_ASSIGN(commit::SnapshotCatalogue snapshots, commit::SnapshotCatalogue::open(directory + "/snapshots"));

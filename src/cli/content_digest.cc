@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/file.h"
 
 namespace ramet::cli {
@@ -31,13 +33,7 @@ class Hash {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned length = 0;
     EVP_DigestFinal_ex(context_.get(), digest, &length);
-    std::string out;
-    for (unsigned i = 0; i < length; i++) {
-      static constexpr char kHex[] = "0123456789abcdef";
-      out += kHex[digest[i] >> 4];
-      out += kHex[digest[i] & 15];
-    }
-    return out;
+    return to_hex(std::as_bytes(std::span(digest, length)));
   }
 
  private:

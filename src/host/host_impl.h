@@ -170,7 +170,6 @@ class HostImpl final : public Host {
   Status publish(std::vector<Birth*> births);
 
   // ---- snapshots (host_snapshot.cc) ----
-  static SnapshotDetails details_of(const SandboxInfo& info, const std::string& template_digest);
   // With the locks of a fork held.   Errors: as FrozenMachine::make, kNoMemory, kNoSpace.
   Result<std::unique_ptr<FrozenMachine>> freeze_machine(const Running& r, FrozenTasks* tasks);
 

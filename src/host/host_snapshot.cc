@@ -11,19 +11,6 @@ constexpr uint64_t kDefaultKeepSeconds = 7 * 86400;
 constexpr Milliseconds kDropLimit{60'000};  // what is dirty is written first
 }  // namespace
 
-SnapshotDetails HostImpl::details_of(const SandboxInfo& info, const std::string& template_digest) {
-  SnapshotDetails d;
-  d.info.sandbox_id = info.id;
-  d.info.template_name = info.template_name;
-  d.info.created_at_ns = wall_ns();
-  d.info.vcpus = info.vcpus;
-  d.info.memory_mib = info.memory_mib;
-  d.info.disk_bytes = info.disk_bytes;
-  d.info.env = info.env;
-  d.template_digest = template_digest;
-  return d;
-}
-
 Result<std::unique_ptr<FrozenMachine>> HostImpl::freeze_machine(const Running& r, FrozenTasks* tasks) {
   TRY(fork_outcomes_->note_all_of(r.info.id));
   const ForkPending pending(*r.sandbox);

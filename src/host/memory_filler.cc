@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/seals.h"
 #include "base/userfault.h"
 #include "host/crash_point.h"
 
@@ -50,10 +51,8 @@ Result<UniqueFd> open_memory_file(const std::string& dir, const std::string& nam
 }  // namespace
 
 Status seal_memory_files(const MemoryFilePair& files) {
-  for (const UniqueFd* file : {&files.even, &files.odd})
-    if (::fcntl(file->get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-      return fail_errno("seal a memory file");
-  return {};
+  TRY(seal_file(files.even.get()));
+  return seal_file(files.odd.get());
 }
 
 Result<MemoryFilePair> make_memory_files(const std::string& image, uint64_t ram_bytes) {
@@ -71,13 +70,7 @@ Result<MemoryFilePair> open_memory_files(pid_t pid, const std::string& image) {
   return files;
 }
 
-bool is_complete(const MemoryFilePair& files) {
-  const auto sealed = [](const UniqueFd& file) {
-    const int seals = ::fcntl(file.get(), F_GET_SEALS);
-    return seals >= 0 && (seals & F_SEAL_WRITE) != 0;
-  };
-  return sealed(files.even) && sealed(files.odd);
-}
+bool is_complete(const MemoryFilePair& files) { return is_sealed(files.even.get()) && is_sealed(files.odd.get()); }
 
 MemoryFiller::MemoryFiller(Content content, MemoryFill mode) : content_(std::move(content)) {
   note_if_complete();  // nothing but zeros

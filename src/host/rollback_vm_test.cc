@@ -22,21 +22,6 @@ class RollbackVmTest : public testing::HostTest {
     open();
     ASSERT_TRUE(testing::upload_tiny(*host_, "tiny", "blk", std::string(1 << 20, '\0')));
   }
-  // What the guest counts, in RAM and on disk.
-  uint32_t count(const std::string& id) {
-    host_.reset();
-    const uint32_t answer = step(id);
-    open();
-    return answer;
-  }
-  SnapshotInfo snapshot(const std::string& id, const std::string& name) {
-    SnapshotOptions o;
-    o.name = name;
-    o.strictness = ForkStrictness::kLoose;
-    Result<SnapshotResult> s = host_->snapshot(id, o);
-    EXPECT_TRUE(s) << (s ? "" : s.error().to_string());
-    return s ? s->info : SnapshotInfo{};
-  }
   void roll_back(const std::string& id, const std::string& snapshot) {
     const Result<SandboxInfo> back = host_->rollback(id, snapshot);
     ASSERT_TRUE(back) << back.error().to_string();
@@ -58,7 +43,7 @@ TEST_F(RollbackVmTest, ARunningSandboxIsWhereTheSnapshotWasTaken) {
   o.idle_seconds = 600;
   const SandboxInfo a = host_->create(o).value();
   EXPECT_EQ(count(a.id), 1u);
-  const SnapshotInfo warm = snapshot(a.id, "warm");
+  const SnapshotInfo warm = snapshot(a.id, "warm").info;
   EXPECT_EQ(count(a.id), 2u);
   const pid_t before = pid_of(a.id);
   roll_back(a.id, "warm");
@@ -79,7 +64,7 @@ TEST_F(RollbackVmTest, ARunningSandboxIsWhereTheSnapshotWasTaken) {
 TEST_F(RollbackVmTest, APausedSandboxRunsWhereTheSnapshotWasTaken) {
   const SandboxInfo a = create();
   EXPECT_EQ(count(a.id), 1u);
-  const SnapshotInfo warm = snapshot(a.id, "warm");
+  const SnapshotInfo warm = snapshot(a.id, "warm").info;
   EXPECT_EQ(count(a.id), 2u);
   ASSERT_TRUE(host_->pause(a.id));
   const std::string saved = Registry::open(root_ + "/state/ramet.db").value()->machine(a.id)->saved;
@@ -116,7 +101,7 @@ TEST_F(RollbackVmTest, OneThatFailsLeavesItAsItWas) {
 
 TEST_F(RollbackVmTest, OnlyToSnapshotsOfItsSize) {
   const SandboxInfo a = create();
-  const SnapshotInfo of_a = snapshot(a.id, "small");
+  const SnapshotInfo of_a = snapshot(a.id, "small").info;
   CreateOptions o;
   o.template_name = "tiny";
   o.memory_mib = 128;

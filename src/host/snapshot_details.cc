@@ -55,6 +55,19 @@ class Members {
 
 }  // namespace
 
+SnapshotDetails details_of(const SandboxInfo& info, const std::string& template_digest) {
+  SnapshotDetails d;
+  d.info.sandbox_id = info.id;
+  d.info.template_name = info.template_name;
+  d.info.created_at_ns = wall_ns();
+  d.info.vcpus = info.vcpus;
+  d.info.memory_mib = info.memory_mib;
+  d.info.disk_bytes = info.disk_bytes;
+  d.info.env = info.env;
+  d.template_digest = template_digest;
+  return d;
+}
+
 std::string cpu_model_here() {
   const Result<std::string> text = read_file("/proc/cpuinfo", 1u << 20);
   const size_t at = text ? text->find("model name") : std::string::npos;

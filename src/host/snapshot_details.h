@@ -24,6 +24,9 @@ struct SnapshotDetails {
   bool deleted = false;               // nobody may use it any more, but something still stands on it
 };
 
+// Of a machine of that size and template as it is now: all that follows from what is known of it.
+SnapshotDetails details_of(const SandboxInfo& machine, const std::string& template_digest);
+
 // The processor's name; machines of one are not started on another.
 std::string cpu_model_here();
 

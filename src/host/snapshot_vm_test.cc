@@ -24,21 +24,6 @@ class SnapshotVmTest : public testing::HostTest {
     const Status uploaded = testing::upload_tiny(*host_, "tiny", "blk", std::string(1 << 20, '\0'));
     ASSERT_TRUE(uploaded) << uploaded.error().to_string();
   }
-  // What the guest counts, in RAM and on disk.
-  uint32_t count(const std::string& id) {
-    host_.reset();
-    const uint32_t answer = step(id);
-    open();
-    return answer;
-  }
-  SnapshotResult snapshot(const std::string& id, const std::string& name = "") {
-    SnapshotOptions o;
-    o.name = name;
-    o.strictness = ForkStrictness::kLoose;
-    Result<SnapshotResult> s = host_->snapshot(id, o);
-    EXPECT_TRUE(s) << (s ? "" : s.error().to_string());
-    return s ? *std::move(s) : SnapshotResult{};
-  }
   Result<SandboxInfo> create_from(const std::string& snapshot) {
     CreateOptions o;
     o.snapshot = snapshot;

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/seals.h"
 #include "host/agent_client.h"
 #include "host/crash_point.h"
 #include "host/ids.h"
@@ -155,8 +156,7 @@ Result<MachineImage> capture(const Context& c, const std::string& overlay, const
 
 Status seal_image_file(UniqueFd& fd) {
   if (::fchmod(fd.get(), 0400) < 0) return fail_errno("chmod of an image");
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-    return fail_errno("seal an image");
+  TRY(seal_file(fd.get()));
   TRY_ASSIGN(UniqueFd read_only, reopen(fd.get(), O_RDONLY));
   fd = std::move(read_only);
   return {};

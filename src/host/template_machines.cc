@@ -44,15 +44,9 @@ class UntilStopped final : public commit::MemoryView {
   const std::atomic<bool>& stopping_;
 };
 
-SnapshotDetails details_of(const MachineRow& row) {
-  SnapshotDetails d;
+SnapshotDetails captured_now(const MachineRow& row) {
+  SnapshotDetails d = details_of(row.info, row.template_digest);
   d.captured = true;
-  d.template_digest = row.template_digest;
-  d.info.template_name = row.info.template_name;
-  d.info.created_at_ns = wall_ns();
-  d.info.vcpus = row.info.vcpus;
-  d.info.memory_mib = row.info.memory_mib;
-  d.info.disk_bytes = row.info.disk_bytes;
   d.info.cpu_model = cpu_model_here();
   return d;
 }
@@ -90,7 +84,7 @@ Status Snapshots::store_captured(const std::string& id) {
   TRY_ASSIGN(image::ManifestRoot vmstate, commit::put_bytes(batch, state));
   record.machine = {manifest.root(), std::move(vmstate), state_bytes};
   TRY(batch.commit());
-  SnapshotDetails details = details_of(captured.row);
+  SnapshotDetails details = captured_now(captured.row);
   details.info.expires_at_ns = wall_ns() + in_ns(context_.options.keep_booted);
   record.details = encode_details(details);
   TRY(images.snapshots().add(id, batch, record));
@@ -106,7 +100,7 @@ Result<MachineImage> Snapshots::load_captured(const Template& source, uint32_t v
   row.info.template_name = source.info.name;
   row.info.vcpus = vcpus;
   row.info.memory_mib = memory_mib;
-  const SnapshotDetails wanted = details_of(row);
+  const SnapshotDetails wanted = captured_now(row);
   TRY_ASSIGN(const std::vector<SnapshotDetails> there, all());
   const SnapshotDetails* best = nullptr;
   for (const SnapshotDetails& d : there)

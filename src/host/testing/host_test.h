@@ -118,6 +118,21 @@ class HostTest : public ::testing::Test {
     EXPECT_EQ(answer >> 28, kAnswer);
     return answer & 0x0fffffff;
   }
+  // What the guest `blk` counts, in RAM and on disk.
+  uint32_t count(const std::string& id) {
+    host_.reset();
+    const uint32_t answer = step(id);
+    open();
+    return answer;
+  }
+  SnapshotResult snapshot(const std::string& id, const std::string& name = "") {
+    SnapshotOptions o;
+    o.name = name;
+    o.strictness = ForkStrictness::kLoose;
+    Result<SnapshotResult> s = host_->snapshot(id, o);
+    EXPECT_TRUE(s) << (s ? "" : s.error().to_string());
+    return s ? *std::move(s) : SnapshotResult{};
+  }
   template <class F>
   static bool eventually(const F& holds) {
     for (int i = 0; i < 200 && !holds(); i++) std::this_thread::sleep_for(Milliseconds(50));

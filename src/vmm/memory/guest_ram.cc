@@ -1,6 +1,5 @@
 #include "vmm/memory/guest_ram.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 
 #include "base/all_zero.h"
 #include "base/file.h"
+#include "base/seals.h"
 #include "base/userfault.h"
 #include "vmm/memory/page_map.h"
 
@@ -154,13 +154,7 @@ Status GuestRam::watch_faults(int userfault) const {
   return {};
 }
 
-bool GuestRam::files_complete() const {
-  const auto sealed = [](const UniqueFd& file) {
-    const int seals = ::fcntl(file.get(), F_GET_SEALS);
-    return seals >= 0 && (seals & F_SEAL_WRITE) != 0;
-  };
-  return sealed(even_) && sealed(odd_);
-}
+bool GuestRam::files_complete() const { return is_sealed(even_.get()) && is_sealed(odd_.get()); }
 
 std::vector<int> GuestRam::descriptors() const {
   if (!from_image()) return {};
